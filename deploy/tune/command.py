@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ from deploy.terminal.options import NEW_FILE, PATH, option, pattern_counts, topo
 from deploy.terminal.output import command, print_json, warn
 from deploy.terminal.tables import TableColumn, console, table
 from deploy.tune.space import TunableParameter, overrides_of, tunable_parameters
-from deploy.tune.trial import Candidate, RunMeasures, TrialSetting, TuneTrial, run
+from deploy.tune.trial import Candidate, RunMeasures, TrialSetting, TuneTrial, asked_segments, run
 from deploy.tune.tuned_file import require_tables, tuned_text
 from pgm.errors import UsageError
 from pgm.impairments import Impairment
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from deploy.tune.search import Score, SearchResult
 
 _LEAST_MISSED = 60  # missed packets in one run; fewer give no useful measure
+_ASKED_RUNS = 4  # runs that tell the segments on which nothing is requested
 _TELL_S = 15.0  # interval of lines about a long step, without a terminal; keeps a log short
 _MOST_MESSAGES = 20_000
 _CACHE_MARGIN = 4  # factor over the cache time that was sufficient in simulations
@@ -107,8 +109,9 @@ def tune(
             search = _search(spark, file, topology, telemetry, other, options, say)
     result, setting, parameters, usage = search
     chosen, why = with_caches(result, topology)
-    head = _head(result, file, telemetry, usage.runs, options["seed"], beside)
-    out.write_text(tuned_text(setting.text, topology, chosen, head, _reasons(result, parameters) | why))
+    untouched = untouched_lines(topology, parameters)
+    head = _head(result, file, telemetry, usage.runs, options["seed"], beside, untouched)
+    out.write_text(tuned_text(setting.text, topology, chosen, head, reasons(result, parameters) | why))
     load_checked(out)
     picture = out.with_suffix(_PICTURE)
     picture.write_text(_picture(result))
@@ -174,7 +177,8 @@ def _search(
     text = file.read_text()
     setting = TrialSetting(text, str(file), options["messages"] or 500, options["size"], tuple(delays.items()), tuple(losses.items()), tuple(parse_counts(options["counts"]).items()))  # fmt: skip
     setting, seconds = _calibrated(setting, options["messages"], say)
-    parameters = tunable_parameters(topology, delays)
+    asked = asked_segments(setting, _ASKED_RUNS)
+    parameters = [one for one in tunable_parameters(topology, delays) if one.segment in asked]
     known: list[Candidate] = []
     if other is not None:
         parameters, candidate = with_timers_of(other, parameters)
@@ -244,33 +248,20 @@ def with_timers_of(other: Topology, parameters: list[TunableParameter]) -> tuple
     return wider, Candidate(overrides_of(chosen))
 
 
-def _reasons(result: SearchResult, parameters: list[TunableParameter]) -> dict[tuple[str, str], str]:
+def reasons(result: SearchResult, parameters: list[TunableParameter]) -> dict[tuple[str, str], str]:
+    """Return a comment for each chosen value: its former value. Only all values together were measured."""
     file_values = {(parameter.segment, parameter.key): parameter.now for parameter in parameters}
-    reasons = {}
+    found = {}
     for segment, values in result.best.candidate.overrides:
         for key, value in values:
             now = file_values.get((segment, key))
             if now is None:
-                reasons[segment, key] = "below nak_rdata_ivl, so that a repeated NAK is not ignored as a duplicate"
+                found[segment, key] = f"at most a quarter of nak_rdata_ivl, and {ROWS[key].spell(ROWS[key].default)}"
             elif now == value:
-                reasons[segment, key] = "unchanged"
+                found[segment, key] = "unchanged"
             else:
-                reasons[segment, key] = f"was {ROWS[key].spell(now)}: {_effect(key, value < now)}"
-    return reasons
-
-
-def _effect(key: str, is_shorter: bool) -> str:
-    effects = {
-        ("nak_bo_ivl", True): "NAKs leave sooner; the cost of additional NAKs is in the figures above",
-        ("nak_bo_ivl", False): "more receivers hear a NAK before they send the same NAK",
-        ("nak_rpt_ivl", True): "a lost NAK is repeated sooner",
-        ("nak_rpt_ivl", False): "fewer NAKs while the NCF is in flight",
-        ("nak_rdata_ivl", True): "a lost repair is requested again sooner",
-        ("nak_rdata_ivl", False): "fewer NAKs while the repair is in flight",
-        ("rdata_hold_ivl", True): "repairs leave sooner",
-        ("rdata_hold_ivl", False): "one repair answers more NAKs",
-    }
-    return effects[key, is_shorter]
+                found[segment, key] = f"was {ROWS[key].spell(now)}; measured with all values together"
+    return found
 
 
 def gain(ours: float, theirs: float) -> str:
@@ -288,6 +279,36 @@ def _compared(best: RunMeasures, file: RunMeasures) -> list[str]:
         f"packets of repair traffic per missed packet {file.traffic:.2f} -> {best.traffic:.2f} ({gain(best.traffic, file.traffic)})",
         f"NAKs at the source per missed packet {file.source_naks:.3f} -> {best.source_naks:.3f} ({gain(best.source_naks, file.source_naks)})",
     ]
+
+
+def untouched_lines(topology: Topology, parameters: list[TunableParameter]) -> list[str]:
+    """Return a sentence about the segments that keep their timers; no line if there are none."""
+    tuned = {parameter.segment for parameter in parameters}
+    left = [segment for segment in topology.segments if segment not in tuned]
+    return [f"no packet was requested on {', '.join(left)}: timers there stay as they are"] if left else []
+
+
+def front_line(result: SearchResult) -> str:
+    """Return a sentence about the place of the chosen candidate: on the front, or what lies before it and why."""
+    from deploy.tune.search import front
+
+    best, finals = result.best, [result.file, *result.finals]
+    if best in front(finals):
+        few = [one for one in front(result.tried) if one.outcome.p99_ms < best.outcome.p99_ms and one.runs < best.runs]
+        runs = min((one.runs for one in few), default=best.runs)
+        lucky = f"; points before it rest on {runs} runs or a few more" if few else ""
+        return f"chosen: no finalist repairs faster with less traffic over {best.runs} runs{lucky}"
+    before = [
+        one
+        for one in front(finals)
+        if one.outcome.p99_ms <= best.outcome.p99_ms and one.outcome.traffic <= best.outcome.traffic
+    ]
+    other = min(before, key=lambda one: one.value)
+    return (
+        f"chosen by its score of {best.value:.2f}: the finalist before it has {_spelled(other)}, with a mean wait of "
+        f"{other.outcome.mean_ms:.1f} instead of {best.outcome.mean_ms:.1f} ms and {other.outcome.source_naks:.3f} "
+        f"instead of {best.outcome.source_naks:.3f} NAKs at the source"
+    )
 
 
 def _shape_lines(result: SearchResult) -> list[str]:
@@ -340,7 +361,13 @@ def with_caches(result: SearchResult, topology: Topology) -> tuple[Candidate, di
 
 
 def _head(
-    result: SearchResult, file: Path, telemetry: Path | None, runs: int, seed: int, beside: Path | None
+    result: SearchResult,
+    file: Path,
+    telemetry: Path | None,
+    runs: int,
+    seed: int,
+    beside: Path | None,
+    untouched: list[str],
 ) -> list[str]:
     losses = f"the losses in {telemetry}" if telemetry is not None else "the losses that the file injects"
     best = result.best
@@ -355,6 +382,7 @@ def _head(
         f"The longest repair took {best.outcome.worst_ms / 1000:.2g} s.",
         *cache_lines(result),
         *_shape_lines(result),
+        *untouched,
     ]
 
 
@@ -363,6 +391,7 @@ def _picture(result: SearchResult) -> str:
     from deploy.tune.search import front
 
     figure, axis = pictures.axes(5.0)
+    axis.set_title("\n".join(textwrap.wrap(front_line(result), 80)), fontsize=8)
     usable = [score for score in result.tried if score.value < math.inf]
     axis.scatter(
         [score.outcome.p99_ms for score in usable],
@@ -446,7 +475,8 @@ def _print(
         terminal = console()
         terminal.print(comparison(result, file, beside, terminal.width))
         terminal.print()
-    for line in (*_compared(result.best.outcome, result.file.outcome), *cache_lines(result), *_shape_lines(result)):
+    compared = _compared(result.best.outcome, result.file.outcome)
+    for line in (*compared, front_line(result), *cache_lines(result), *_shape_lines(result)):
         print(line)
     print(f"{usage.runs:,} simulations in {seconds:.0f} s, with {100 * usage.share:.0f} % of {usage.cores} cores")
     warn(f"wrote {out} and {picture}; to print the tree: pgm plan {out}")

@@ -9,10 +9,13 @@ from typing import Any
 import attrs
 
 from deploy.node.roles import build_core
+from pgm.core.effects import Send
 from pgm.impairments import Impairment
+from pgm.sim.checks.checker import Checker
 from pgm.sim.checks.repair_latency import RepairLatency
 from pgm.sim.links import LinkSetup
 from pgm.sim.load import Load, NetworkConditions
+from pgm.sim.node import SimulatedNode
 from pgm.sim.runs.report import Observation, simulate
 from pgm.sim.world import Wiring
 from pgm.topology.load import loads
@@ -20,6 +23,8 @@ from pgm.topology.model import Host, NodeTable, Overrides, Topology
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.topology.plan import plan_all
 from pgm.units import MILLISECOND
+from pgm.wire.formats import PacketType
+from pgm.wire.train import Train
 
 # segment -> parameter -> value, sorted so that equal choices compare equal
 Choices = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
@@ -135,11 +140,40 @@ def losses_of(plan: NodePlan, losses: Mapping[tuple[str, str], Impairment]) -> N
     return attrs.evolve(plan, segments=segments)
 
 
+class AskedSegments(Checker):
+    """Observer of the segments on which any node has sent a NAK, which timers of no other segment could change."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def sent(self, node: SimulatedNode, send: Send, train: Train) -> None:
+        """Note the segment of a NAK."""
+        name = send.segment.name
+        if not send.is_data and name not in self.names:
+            items, _ = train.parse_untrusted()
+            if any(item.type is PacketType.NAK for item in items):
+                self.names.add(name)
+
+
+def asked_segments(setting: TrialSetting, seeds: int) -> set[str]:
+    """Return the segments on which packets are requested in some runs of the present file."""
+    asked = AskedSegments()
+    for seed in range(seeds):
+        _simulated(TuneTrial(setting, Candidate(), seed), asked)
+    return asked.names
+
+
 def run(trial: TuneTrial) -> RunMeasures:
     """Simulate a trial and return its measures.
 
     Raises `TopologyError` for a candidate that gives no valid tree, and `InvariantBroken` only for a defect of the product.
     """
+    latency = RepairLatency()
+    return _outcome(_simulated(trial, latency), latency)
+
+
+def _simulated(trial: TuneTrial, checker: Checker) -> dict[str, Any]:
+    """Return the report of a trial."""
     setting = trial.setting
     topology = applied(_topology(setting.text, setting.path), trial.candidate)
     losses = dict(setting.losses)
@@ -149,16 +183,14 @@ def run(trial: TuneTrial) -> RunMeasures:
         name: {segment.name: Wiring(ingress=LinkSetup(delay=delays[segment.name])) for segment in plan.segments}
         for name, plan in plans.items()
     }
-    latency = RepairLatency()
-    report = simulate(
+    return simulate(
         plans,
         build_core,
         seed=trial.seed,
         load=Load(messages=setting.messages, size=setting.size),
         conditions=NetworkConditions(wiring=wiring),
-        observation=Observation(checkers=(latency,)),
+        observation=Observation(checkers=(checker,)),
     )
-    return _outcome(report, latency)
 
 
 def _outcome(report: dict[str, Any], latency: RepairLatency) -> RunMeasures:

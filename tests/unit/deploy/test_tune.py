@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from deploy.tune.command import check_out, shapes_of, tune
-from deploy.tune.trial import Candidate, applied
+from deploy.tune.command import check_out, front_line, reasons, shapes_of, tune, untouched_lines
+from deploy.tune.space import TunableParameter, tunable_parameters
+from deploy.tune.trial import Candidate, RunMeasures, TrialSetting, applied, asked_segments
 from deploy.tune.tuned_file import require_tables, tuned_text
 from pgm.errors import UsageError
-from pgm.topology.load import loads
+from pgm.prediction.delays import delays_of
+from pgm.topology.load import load_checked, loads
 from pgm.topology.plan import plan_all
 from pgm.units import MILLISECOND
 
@@ -90,3 +92,58 @@ def test_tune_unwritable_folder_is_told_before_simulating(tmp_path: Path) -> Non
     (tmp_path / "tuned.svg").mkdir()
     with pytest.raises(UsageError, match=r"tuned\.svg: Is a directory"):
         check_out(there)
+
+
+HALL = Path("deploy/topologies/lossy-hall.toml")
+
+
+def measures(p99: float, traffic: float, naks: float = 0.1) -> RunMeasures:
+    return RunMeasures(p99 / 2, p99, p99, traffic, naks, 0, 100)
+
+
+def test_segment_that_lost_nothing_keeps_its_timers() -> None:
+    """The wire of this tree loses nothing; its two segments have tunable timers."""
+    topology = load_checked(HALL)
+    delays = delays_of(topology, {}, ())
+    asked = asked_segments(TrialSetting(HALL.read_text(), str(HALL), 100, 600, tuple(delays.items())), 1)
+    parameters = tunable_parameters(topology, delays)
+    assert {one.segment for one in parameters} == {"wire", "hall"}
+    assert asked == {"hall"}
+    left = [one for one in parameters if one.segment in asked]
+    assert untouched_lines(topology, left) == ["no packet was requested on wire: timers there stay as they are"]
+    assert untouched_lines(topology, parameters) == []
+
+
+def test_tune_gives_no_reason_that_was_not_measured() -> None:
+    from deploy.tune.search import Score, SearchResult
+
+    file = Score(Candidate(), measures(100, 2), 1.0, 40)
+    chosen = {"nak_bo_ivl": MILLISECOND, "nak_rpt_ivl": 5 * MILLISECOND, "rdata_ignore_ivl": MILLISECOND}
+    best = Score(Candidate((("hall", tuple(chosen.items())),)), measures(50, 2), 0.7, 40)
+    knobs = [
+        TunableParameter("hall", "nak_bo_ivl", 4 * MILLISECOND, ()),
+        TunableParameter("hall", "nak_rpt_ivl", 5 * MILLISECOND, ()),
+    ]
+    assert reasons(SearchResult(file, best, [best], [], [], []), knobs) == {
+        ("hall", "nak_bo_ivl"): "was 4ms; measured with all values together",
+        ("hall", "nak_rpt_ivl"): "unchanged",
+        ("hall", "rdata_ignore_ivl"): "at most a quarter of nak_rdata_ivl, and 10ms",
+    }
+
+
+def test_chosen_candidate_off_the_front_says_why() -> None:
+    from deploy.tune.search import Score, SearchResult
+
+    file = Score(Candidate(), measures(100, 2), 1.0, 40)
+    best = Score(Candidate(repairer_on="b"), measures(50, 2, 0.05), 0.7, 40)
+    lucky = Score(Candidate(repairer_on="l"), measures(20, 1.9), 0.4, 2)
+    faster = Score(Candidate(repairer_on="f"), measures(45, 1.9, 0.4), 0.8, 40)
+    alone = SearchResult(file, best, [best], [lucky, best], [], [])
+    assert front_line(alone) == (
+        "chosen: no finalist repairs faster with less traffic over 40 runs; points before it rest on 2 runs or a few more"
+    )
+    beaten = SearchResult(file, best, [best, faster], [lucky], [], [])
+    assert front_line(beaten) == (
+        "chosen by its score of 0.70: the finalist before it has 0.80, with a mean wait of 22.5 instead of 25.0 ms and "
+        "0.400 instead of 0.050 NAKs at the source"
+    )
