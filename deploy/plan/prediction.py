@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deploy.report.command import steps, summarised
+from deploy.report.measured import measured_of
 from deploy.simulation.command import parse_counts
 from deploy.terminal.tables import TableColumn, table
 from pgm.errors import UsageError
@@ -14,7 +15,6 @@ from pgm.impairments import Impairment
 from pgm.prediction.delays import delays_of
 from pgm.prediction.predict import Conditions, Offer
 from pgm.topology.model import Topology
-from pgm.units import MILLISECOND
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -51,17 +51,6 @@ def conditions_of(topology: Topology, telemetry: Path | None, offer: dict[str, A
         counts=parse_counts(offer["counts"]),
         offer=Offer(rate=offer["rate"], size=offer["size"]),
     )
-
-
-def measured_of(summary: dict[str, Any]) -> tuple[dict[tuple[str, str], Impairment], dict[str, int]]:
-    """Return the loss of each link into a node, and the round trip of each segment in ns, of a summary of telemetry."""
-    losses = {(row["segment"], row["node"]): Impairment(**row["model"]) for row in summary["links"] if row["node"]}
-    trips: dict[str, int] = {}
-    for row in summary["timers"]:
-        if row["timer"] == "nak_rpt_ivl" and row["answers_p50_ms"] is not None:
-            trip = round(row["answers_p50_ms"] * MILLISECOND)
-            trips[row["segment"]] = min(trip, trips.get(row["segment"], trip))
-    return losses, trips
 
 
 def _loses(topology: Topology) -> bool:

@@ -14,20 +14,24 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from deploy.report.command import spark_session
+from deploy.report.command import spark_session, summarised
+from deploy.report.measured import measured_of
 from deploy.simulation.command import parse_counts
 from deploy.terminal import svg as pictures
 from deploy.terminal.options import NEW_FILE, PATH, option, pattern_counts, topology_file
 from deploy.terminal.output import command, print_json, warn
 from deploy.terminal.tables import TableColumn, console, table
+from deploy.tune import placing
+from deploy.tune.place import MOST_PROVED, SEARCH_DRAWS, LocalRuns, PlaceResult, PlaceSearch, proved
 from deploy.tune.space import TunableParameter, overrides_of, tunable_parameters
 from deploy.tune.trial import Candidate, RunMeasures, TrialSetting, TuneTrial, asked_segments, run
-from deploy.tune.tuned_file import require_tables, tuned_text
+from deploy.tune.tuned_file import placed_text, require_receivers, require_tables, tuned_text
 from pgm.errors import UsageError
 from pgm.impairments import Impairment
 from pgm.parameters import ROWS
 from pgm.prediction.delays import delays_of
-from pgm.topology.load import load_checked
+from pgm.prediction.predict import Conditions, Offer
+from pgm.topology.load import load_checked, loads
 from pgm.topology.model import Topology
 from pgm.topology.node_plan import Role
 from pgm.topology.precedence import settings_of, value_of
@@ -37,7 +41,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.table import Table
 
-    from deploy.tune.search import Score, SearchResult
+    from deploy.tune.score import Score
+    from deploy.tune.search import SearchResult
 
 _LEAST_MISSED = 60  # missed packets in one run; fewer give no useful measure
 _ASKED_RUNS = 4  # runs that tell the segments on which nothing is requested
@@ -46,6 +51,9 @@ _MOST_MESSAGES = 20_000
 _CACHE_MARGIN = 4  # factor over the cache time that was sufficient in simulations
 _LEAST_CACHE = 2 * SECOND  # least cache time that is written to a file
 _PICTURE = ".svg"
+_LEAST_PLACE_SEEDS = 4
+_PLACE_SHARE = 100  # a placement has this part of --runs
+_LONGEST_S = 20.0  # processor time of simulations that are run in this process, less than the start of Spark saves
 
 
 @click.command()
@@ -80,6 +88,13 @@ _PICTURE = ".svg"
 )
 @click.option("--master", default="", metavar="URL", help="Spark master; by default all cores of this machine.")
 @option("--seed", type=int, default=1, help="The same seed gives the same result.")
+@click.option(
+    "--place",
+    type=click.IntRange(1),
+    metavar="K",
+    help="Place K more repairers where they help most, instead of the search for timers.",
+)
+@click.option("--timers", is_flag=True, help="With --place: search timers and caches together with the places.")
 @command
 def tune(
     file: Path, telemetry: Path | None, out: Path, beside: Path | None, master: str, as_json: bool, **options: Any
@@ -96,12 +111,22 @@ def tune(
     pgm tune tree.toml --telemetry events --out tuned.toml && pgm plan tuned.toml
     pgm tune deploy/topologies/lossy-wan.toml --runs 400
 
+    With --place the command computes by formulas where more repairers help most, and simulates the best placements beside an
+    even spread. The new file has these repairers, and the receivers ask them first. Small trees need no Spark.
+
+    \b
+    pgm tune tree.toml --place 2 --telemetry events
+    pgm tune tree.toml --place 2 --timers
+
     The command needs pip install 'pgm-repair-network[spark]' and Java 17 or later.
     """
     pictures.require_matplotlib()
     check_out(out)
     topology = load_checked(file)
     require_tables(file, topology)
+    if options["place"] or options["timers"]:
+        _place(file, topology, telemetry, out, master, as_json, options)
+        return
     other = None if beside is None else same_tree(file, topology, beside)
     with spark_session("pgm tune", master, quick=True) as spark:
         started = time.monotonic()
@@ -174,9 +199,7 @@ def _search(
         say("reading the telemetry")
         losses, trips = summary.measured(events.read(spark, telemetry))
     delays = delays_of(topology, trips, options["delays"])
-    text = file.read_text()
-    setting = TrialSetting(text, str(file), options["messages"] or 500, options["size"], tuple(delays.items()), tuple(losses.items()), tuple(parse_counts(options["counts"]).items()))  # fmt: skip
-    setting, seconds = _calibrated(setting, options["messages"], say)
+    setting, seconds = _calibrated(_setting(file, options, delays, losses), options["messages"], say)
     asked = asked_segments(setting, _ASKED_RUNS)
     parameters = [one for one in tunable_parameters(topology, delays) if one.segment in asked]
     known: list[Candidate] = []
@@ -192,6 +215,133 @@ def _search(
     sweep = Sweep(spark, run, seconds, lambda done, of: say(f"{step[0]}: {done:,} of {of:,} simulations"))
     search = TimerSearch(sweep, setting, parameters, topology, options["seed"], options["runs"], say_step)
     return search.go(shapes_of(topology), known), setting, parameters, sweep.usage
+
+
+def _setting(
+    file: Path, options: dict[str, Any], delays: dict[str, int], losses: dict[tuple[str, str], Impairment]
+) -> TrialSetting:
+    return TrialSetting(
+        text=file.read_text(),
+        path=str(file),
+        messages=options["messages"] or 500,
+        size=options["size"],
+        delays=tuple(delays.items()),
+        losses=tuple(losses.items()),
+        counts=tuple(parse_counts(options["counts"]).items()),
+    )
+
+
+def _place(
+    file: Path,
+    topology: Topology,
+    telemetry: Path | None,
+    out: Path,
+    master: str,
+    as_json: bool,
+    options: dict[str, Any],
+) -> None:
+    """Place repairers, write the file with them, and report. Raises `UsageError`."""
+    if not options["place"]:
+        raise UsageError("--timers is for --place", remedy="leave out --timers: without --place timers are searched")
+    require_receivers(file, topology, shapes_of(topology))
+    started = time.monotonic()
+    with _line(as_json) as say:
+        request = PlaceRequest(file, topology, telemetry, master, options["place"], options["runs"], options["seed"])
+        result, timers, usage = _placed(request, options, say)
+    best = result.best
+    losses = f"the losses in {telemetry}" if telemetry is not None else "the losses that the file injects"
+    text = placed_text(file.read_text(), topology, best.place, placing.reasons(result))
+    head = placing.head(result, file, losses, options["seed"])
+    if timers is None:
+        text = "".join(f"# {line}\n" for line in head) + text
+    else:
+        search, parameters = timers
+        tree = loads(text, str(out))
+        chosen, why = with_caches(search, tree)
+        text = tuned_text(text, tree, chosen, head, reasons(search, parameters) | why)
+    out.write_text(text)
+    load_checked(out)
+    seconds = time.monotonic() - started
+    if as_json:
+        cost = {"simulations": usage.runs, "cpu_share": round(usage.share, 3), "seconds": round(seconds, 1)}
+        chosen_timers = {} if timers is None else {"timers": _score_json(timers[0].best)}
+        print_json({**placing.places_json(result), **chosen_timers, **cost, "written": str(out)})
+        return
+    terminal = console()
+    terminal.print(placing.places_table(result, terminal.width))
+    print(f"{result.tried:,} placements were computed, {result.method}; {usage.runs:,} simulations, {seconds:.0f} s")
+    warn(f"wrote {out}; to print the tree: pgm plan {out}")
+
+
+@attrs.frozen
+class PlaceRequest:
+    """Request for `number` repairers. `runs` is the approximate number of simulations for timers."""
+
+    file: Path
+    topology: Topology
+    telemetry: Path | None
+    master: str
+    number: int
+    runs: int
+    seed: int
+
+    @property
+    def seeds(self) -> int:
+        """Return the simulations of each placement."""
+        return max(_LEAST_PLACE_SEEDS, self.runs // _PLACE_SHARE)
+
+
+def _placed(
+    request: PlaceRequest, options: dict[str, Any], say: Callable[[str], None]
+) -> tuple[PlaceResult, tuple[SearchResult, list[TunableParameter]] | None, Any]:
+    """Return the placements, and with --timers the timers found together with them, and the cost."""
+    topology, seeds = request.topology, request.seeds
+    losses: dict[tuple[str, str], Impairment] = {}
+    trips: dict[str, int] = {}
+    if request.telemetry is not None:
+        say("reading the telemetry")
+        losses, trips = measured_of(summarised(request.telemetry, request.master, say))
+    delays = delays_of(topology, trips, options["delays"])
+    conditions = Conditions(
+        delays=delays,
+        losses=losses,
+        counts=parse_counts(options["counts"]),
+        offer=Offer(size=options["size"]),
+        draws=SEARCH_DRAWS,
+    )
+    search = PlaceSearch(topology, conditions, shapes_of(topology), say)
+    search.require(request.number)
+    setting, seconds = _calibrated(_setting(request.file, options, delays, losses), options["messages"], say)
+    is_small = not options["timers"] and not request.master and seconds * seeds * MOST_PROVED <= _LONGEST_S
+    with _runner(request.master, seconds, is_small, say) as runs:
+        result = proved(search, request.number, setting, runs, seeds, request.seed)
+        if not options["timers"]:
+            return result, None, runs.usage
+        from deploy.tune.search import TimerSearch
+
+        text = placed_text(setting.text, topology, result.best.place, placing.reasons(result))
+        tree = loads(text, str(request.file))
+        parameters = tunable_parameters(tree, delays)
+        timers = TimerSearch(
+            runs, attrs.evolve(setting, text=text), parameters, tree, request.seed, request.runs, say
+        ).go(())
+        say("places with the chosen timers")
+        result = placing.with_timers(result, timers.best.candidate, setting, runs, seeds, request.seed)
+        return result, (timers, parameters), runs.usage
+
+
+@contextlib.contextmanager
+def _runner(master: str, seconds: float, is_small: bool, say: Callable[[str], None]) -> Iterator[Any]:
+    """Yield a runner of trials: this process for small work, else Spark. `seconds` is the expected time of a trial."""
+    step = "simulating placements"
+    if is_small:
+        yield LocalRuns(lambda done, of: say(f"{step}: {done:,} of {of:,} simulations"))
+        return
+    say("starting Spark")
+    with spark_session("pgm tune", master, quick=True) as spark:
+        from pgm.spark.jobs.parallel_runs import Sweep
+
+        yield Sweep(spark, run, seconds, lambda done, of: say(f"{step}: {done:,} of {of:,} simulations"))
 
 
 def _calibrated(setting: TrialSetting, messages: int, say: Callable[[str], None]) -> tuple[TrialSetting, float]:

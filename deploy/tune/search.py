@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
+from deploy.tune.score import Score, mean, value_of
 from deploy.tune.space import TunableParameter, child_of, draw, rounded, sound
 from deploy.tune.trial import Candidate, RunMeasures, TrialSetting, TuneTrial
 from pgm.parameters import ROWS
@@ -25,21 +26,8 @@ _FIRST_SHARE, _SECOND_SHARE, _SHAPE_SHARE, _CACHE_SHARE = 0.4, 0.27, 0.08, 0.08
 _FIRST_SEEDS, _SECOND_SEEDS, _LEAST_SEEDS = 2, 4, 4
 _PARENTS = 12
 _FINALISTS = 6
-# Weights in the score: the latency of repairs, the traffic for repairs, the NAKs at the source.
-_LATENCY, _TRAFFIC, _SOURCE = 1.0, 0.5, 0.25
-_WORST_TRAFFIC = 1.25  # largest acceptable ratio of the traffic to that of the original file
 _CACHES = (4, 2, 1, 1 / 2, 1 / 4, 1 / 8)  # cache times to try, as multiples of the longest repair
 _AS_GOOD = 1.02  # largest score of a cache that counts as sufficient
-
-
-@attrs.frozen
-class Score:
-    """Mean outcome and score of a candidate over the seeds of a round. The original file scores 1; less is better."""
-
-    candidate: Candidate
-    outcome: RunMeasures
-    value: float
-    runs: int
 
 
 @attrs.define
@@ -67,44 +55,6 @@ class SearchResult:
                 break
             sufficient = score.candidate.cache_secs
         return sufficient
-
-
-def mean(outcomes: Sequence[RunMeasures]) -> RunMeasures:
-    """Return the mean of outcomes, with the sum of losses and of missed packets, and the maximum of the worst waits.
-
-    Means other than the p99 are weighted by missed packets.
-    """
-    count, missed = len(outcomes), max(1, sum(outcome.missed for outcome in outcomes))
-
-    def of_missed(name: str) -> float:
-        return float(sum(getattr(outcome, name) * outcome.missed for outcome in outcomes) / missed)
-
-    return RunMeasures(
-        mean_ms=of_missed("mean_ms"),
-        p99_ms=sum(outcome.p99_ms for outcome in outcomes) / count,
-        worst_ms=max(outcome.worst_ms for outcome in outcomes),
-        traffic=of_missed("traffic"),
-        source_naks=of_missed("source_naks"),
-        lost=sum(outcome.lost for outcome in outcomes),
-        missed=sum(outcome.missed for outcome in outcomes),
-    )
-
-
-def value_of(outcome: RunMeasures, file: RunMeasures) -> float:
-    """Return the score of an outcome relative to the file's: a weighted geometric mean of ratios, less is better.
-
-    The score is infinite for more losses than the file's, or for more than `_WORST_TRAFFIC` times its traffic.
-    """
-    if outcome.lost > file.lost or outcome.traffic > _WORST_TRAFFIC * file.traffic:
-        return math.inf
-
-    def log_ratio(ours: float, theirs: float) -> float:
-        return math.log(max(ours, 1e-3) / max(theirs, 1e-3))
-
-    latency = (log_ratio(outcome.mean_ms, file.mean_ms) + log_ratio(outcome.p99_ms, file.p99_ms)) / 2
-    traffic, source = log_ratio(outcome.traffic, file.traffic), log_ratio(outcome.source_naks, file.source_naks)
-    weights = _LATENCY + _TRAFFIC + _SOURCE
-    return math.exp((_LATENCY * latency + _TRAFFIC * traffic + _SOURCE * source) / weights)
 
 
 @attrs.define
@@ -164,7 +114,7 @@ class TimerSearch:
         if not shapes:
             return []
         self.say("one more repairer")
-        candidates = [best, *(attrs.evolve(best, repairer_on=segment) for segment in shapes)]
+        candidates = [best, *(attrs.evolve(best, repairers_on=(*best.repairers_on, segment)) for segment in shapes)]
         scores = self._round(candidates, self._seeds(_SHAPE_SHARE, candidates), 4)
         return sorted(zip(shapes, scores[1:], strict=True), key=lambda pair: pair[1].value)
 

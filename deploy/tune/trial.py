@@ -45,10 +45,10 @@ class TrialSetting:
 
 @attrs.frozen
 class Candidate:
-    """Values of parameters by segment, with an optional additional repairer and an optional cache time."""
+    """Values of parameters by segment, with optional additional repairers and an optional cache time."""
 
     overrides: Choices = ()
-    repairer_on: str = ""  # segment of an additional repairer; empty for none
+    repairers_on: tuple[str, ...] = ()  # segments with one more repairer each
     cache_secs: int = 0  # cache time of every repairer in ns; 0 keeps the times of the file
 
 
@@ -89,7 +89,9 @@ def applied(topology: Topology, candidate: Candidate) -> Topology:
     topology = attrs.evolve(topology, segments=segments)
     if candidate.cache_secs:
         topology = with_caches(topology, candidate.cache_secs)
-    return with_repairer(topology, candidate.repairer_on) if candidate.repairer_on else topology
+    for segment in candidate.repairers_on:
+        topology = with_repairer(topology, segment)
+    return topology
 
 
 def with_caches(topology: Topology, cache_secs: int) -> Topology:
@@ -105,8 +107,8 @@ def with_caches(topology: Topology, cache_secs: int) -> Topology:
 
 def with_repairer(topology: Topology, segment: str) -> Topology:
     """Return the tree with one more repairer on a segment, as the first parent of the segment's receivers."""
-    receivers = [node for node in topology.nodes.values() if node.role is Role.RECEIVER and node.segment == segment]
-    name, parents = f"{segment}-extra-repairer", receivers[0].parents
+    receivers = receivers_on(topology, segment)
+    name, parents = extra_name(segment), receivers[0].parents
     extra = NodeTable(
         role=Role.REPAIRER, segment=segment, address=Host(free_address(topology, segment)), parents=parents,
         streams=(), name=name,
@@ -115,6 +117,16 @@ def with_repairer(topology: Topology, segment: str) -> Topology:
     for key, node in topology.nodes.items():
         nodes[key] = attrs.evolve(node, parents=(name, *node.parents)) if node in receivers else node
     return attrs.evolve(topology, nodes=nodes)
+
+
+def receivers_on(topology: Topology, segment: str) -> list[NodeTable]:
+    """Return the entries of receivers on a segment."""
+    return [node for node in topology.nodes.values() if node.role is Role.RECEIVER and node.segment == segment]
+
+
+def extra_name(segment: str) -> str:
+    """Return the name of an additional repairer on a segment."""
+    return f"{segment}-extra-repairer"
 
 
 def free_address(topology: Topology, segment: str) -> str:

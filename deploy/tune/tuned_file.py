@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from deploy.tune.trial import Candidate
+from deploy.tune.trial import Candidate, extra_name, free_address, receivers_on, with_repairer
 from pgm.errors import UsageError
 from pgm.parameters import ROWS
 from pgm.topology.load import loads
@@ -25,6 +25,62 @@ def require_tables(file: Path, topology: Topology) -> None:
                 f"{file}: there is no table {header} to write timers into",
                 remedy=f"write {header}, with the keys of that segment in the lines below",
             )
+
+
+def require_receivers(file: Path, topology: Topology, segments: Sequence[str]) -> None:
+    """Check that the receivers of segments have tables in the file, for a new parent. Raises `UsageError`."""
+    lines = file.read_text().splitlines()
+    for segment in segments:
+        for node in receivers_on(topology, segment):
+            if _table(lines, f"nodes.{node.name}") is None:
+                header = f"[nodes.{_spell(node.name)}]"
+                raise UsageError(
+                    f"{file}: there is no table {header}, so its parents cannot be changed",
+                    remedy=f"write {header}, with the keys of that node in the lines below",
+                )
+
+
+def placed_text(text: str, topology: Topology, segments: Sequence[str], why: dict[str, str]) -> str:
+    """Return a file's text with one more repairer on each of some segments, and `why` beside it. Raises `TopologyError`."""
+    for segment in segments:
+        lines = text.splitlines()
+        receivers, name = receivers_on(topology, segment), extra_name(segment)
+        for node in receivers:
+            _put_parents(lines, node.name, (name, *node.parents))
+        text = "\n".join([*lines, "", *_repairer_lines(topology, segment, receivers[0].parents, why[segment])]) + "\n"
+        topology = with_repairer(topology, segment)
+    loads(text, "<placed>")
+    return text
+
+
+def _repairer_lines(topology: Topology, segment: str, parents: Sequence[str], why: str) -> list[str]:
+    return [
+        f"[nodes.{_spell(extra_name(segment))}]  # {why}",
+        'role = "repairer"',
+        f"segment = {_quoted(segment)}",
+        f"address = {_quoted(free_address(topology, segment))}  # the highest address that no node has: choose a host",
+        f"parents = [{', '.join(map(_quoted, parents))}]",
+    ]
+
+
+def _put_parents(lines: list[str], node: str, parents: Sequence[str]) -> None:
+    """Replace the parents of a node, in place, in the lines of a file."""
+    table = _table(lines, f"nodes.{node}")
+    assert table is not None, node
+    first, end = table
+    written = f"parents = [{', '.join(map(_quoted, parents))}]"
+    for at in range(first + 1, end):
+        if re.match(r"\s*parents\s*=", lines[at]):
+            last = at
+            while "]" not in lines[last].partition("#")[0]:
+                last += 1
+            lines[at : last + 1] = [written]
+            return
+    lines.insert(first + 1, written)
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"'
 
 
 def tuned_text(

@@ -11,7 +11,7 @@ from pgm.errors import UsageError
 from pgm.prediction.counts import FeedPace, LinkCounts, count, missing_at
 from pgm.prediction.machine import MachineProfile, NodeLoad
 from pgm.prediction.tree import NO_COUNTS, NO_LOSSES, FeedLink, FeedTree, LinkMember, Losses, feed_tree, feeds_of
-from pgm.prediction.waits import DrawnWaits, WaitModel, mean_ns, quantile_ns
+from pgm.prediction.waits import DRAWS, DrawnWaits, WaitModel, mean_ns, quantile_ns
 from pgm.topology.model import Topology
 from pgm.topology.node_plan import Role
 from pgm.units import MILLISECOND
@@ -50,6 +50,7 @@ class Conditions:
     losses: Losses = NO_LOSSES
     counts: Mapping[str, int] = NO_COUNTS
     offer: Offer = Offer()
+    draws: int = DRAWS  # of each wait
 
 
 @attrs.frozen(eq=False)
@@ -82,7 +83,7 @@ def predict_feed(topology: Topology, feed: tuple[str, str], conditions: Conditio
     tree = feed_tree(topology, feed, conditions.delays, conditions.losses, conditions.counts)
     pace = conditions.offer.pace(tree)
     counts = count(tree, pace)
-    model = WaitModel(tree, counts, pace)
+    model = WaitModel(tree, counts, pace, conditions.draws)
     return FeedPrediction(tree, pace, counts, {name: model.of_link(link) for name, link in tree.links.items()})
 
 

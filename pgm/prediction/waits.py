@@ -41,6 +41,7 @@ class WaitModel:
     tree: FeedTree
     counts: dict[str, LinkCounts]
     pace: FeedPace
+    draws: int = DRAWS
     _senders: dict[str, Floats] = attrs.field(factory=dict)
 
     def of_link(self, link: FeedLink) -> list[DrawnWaits]:
@@ -57,26 +58,26 @@ class WaitModel:
                 found.append(DrawnWaits(member.name, self._local(link, asker, rng), local * member.count))
             if above:
                 first = self._of_sender(link)
-                again = np.where(rng.random(DRAWS) < member.loss, self._again(link, asker, rng), 0.0)
+                again = np.where(rng.random(self.draws) < member.loss, self._again(link, asker, rng), 0.0)
                 found.append(DrawnWaits(member.name, first + again, above * member.count))
         return found
 
     def _local(self, link: FeedLink, asker: Asker, rng: np.random.Generator) -> Floats:
         """Return the waits of a node that alone, or with others of its link, lost a packet."""
-        settle = np.full(DRAWS, float(asker.member.parameters.reorder_ivl))
+        settle = np.full(self.draws, float(asker.member.parameters.reorder_ivl))
         return settle + self._rounds(link, asker, rng, 0)
 
     def _again(self, link: FeedLink, asker: Asker, rng: np.random.Generator) -> Floats:
         return self._data_wait(link, asker) + self._rounds(link, asker, rng, 1)
 
     def _rounds(self, link: FeedLink, asker: Asker, rng: np.random.Generator, number: int) -> Floats:
-        waited = np.zeros(DRAWS)
-        is_open = np.ones(DRAWS, bool)
+        waited = np.zeros(self.draws)
+        is_open = np.ones(self.draws, bool)
         way, copies = 2 * link.delay_ns, self.counts[link.name].copies
         for _ in range(_MOST_TRIES):
             asked = self._first_nak(link, asker, number, rng)
             answer, fails = self._answer(link, asker, rng)
-            is_lost = rng.random(DRAWS) < 1 - (1 - asker.member.loss**copies) * (1 - fails)
+            is_lost = rng.random(self.draws) < 1 - (1 - asker.member.loss**copies) * (1 - fails)
             took = asked + way + np.where(is_lost, self._data_wait(link, asker), answer)
             waited += np.where(is_open, took, 0.0)
             is_open &= is_lost
@@ -95,10 +96,10 @@ class WaitModel:
         silent = others / np.maximum(1 - own * (1 - loss) * asker.sent_by, 1e-12)
         silent = np.minimum.accumulate(np.minimum(1.0, silent) * (1 - (1 - loss) * asker.sent_by))
         repeat = asker.member.parameters.nak_rpt_ivl
-        waited = np.zeros(DRAWS)
-        is_open = np.ones(DRAWS, bool)
+        waited = np.zeros(self.draws)
+        is_open = np.ones(self.draws, bool)
         for _ in range(_MOST_TRIES):
-            draw = rng.random(DRAWS)
+            draw = rng.random(self.draws)
             at = np.interp(draw, 1 - silent, np.arange(len(silent)) * counts.step_ns)
             is_unheard = draw > 1 - silent[-1]
             waited += np.where(is_open, np.where(is_unheard, at + repeat, at), 0.0)
@@ -114,19 +115,19 @@ class WaitModel:
         sender = self.tree.member_above(link) if link.upper else None
         if sender is not None and not sender.keeps:
             upper = self.tree.links[link.upper]
-            fetch, fails = np.full(DRAWS, float(self._round_trip(upper))), sender.loss
-            is_echo = rng.random(DRAWS) < self.counts[upper.name].echoes.get(sender.name, 0.0)
-            again = rng.random(DRAWS) * (self._data_wait(link, asker) + asker.member.parameters.nak_bo_ivl)
+            fetch, fails = np.full(self.draws, float(self._round_trip(upper))), sender.loss
+            is_echo = rng.random(self.draws) < self.counts[upper.name].echoes.get(sender.name, 0.0)
+            again = rng.random(self.draws) * (self._data_wait(link, asker) + asker.member.parameters.nak_bo_ivl)
             fetch += np.where(is_echo, sender.parameters.nak_elim_ivl + again, 0.0)
         if server is None:
             return fetch, fails
         own = self._hold(server.parameters.rdata_hold_ivl, rng)
-        lacks = rng.random(DRAWS) < server.loss
+        lacks = rng.random(self.draws) < server.loss
         return np.where(lacks, 2 * link.delay_ns + fetch, own), server.loss * fails
 
     def _hold(self, hold_ns: int, rng: np.random.Generator) -> Floats:
         """Draw how long repairs are held, ns. Data that leave take repairs along that are due within a timer's step."""
-        return np.maximum(hold_ns - _TIMER_STEP_NS, np.minimum(hold_ns, rng.random(DRAWS) * self.pace.train_ns))
+        return np.maximum(hold_ns - _TIMER_STEP_NS, np.minimum(hold_ns, rng.random(self.draws) * self.pace.train_ns))
 
     def _round_trip(self, link: FeedLink) -> float:
         """Return the time from a NAK on a link to its repair, ns."""
@@ -156,8 +157,8 @@ class WaitModel:
         own = self._relayed(upper, asker, rng) if sender.role is Role.AGGREGATOR else self._local(upper, asker, rng)
         if not above:
             return own
-        further = np.where(rng.random(DRAWS) < sender.loss, own, 0.0)
-        return np.where(rng.random(DRAWS) < above / missing, self._of_sender(upper) + further, own)
+        further = np.where(rng.random(self.draws) < sender.loss, own, 0.0)
+        return np.where(rng.random(self.draws) < above / missing, self._of_sender(upper) + further, own)
 
     def _relayed(self, upper: FeedLink, asker: Asker, rng: np.random.Generator) -> Floats:
         """Draw the waits of an aggregator for its own losses. The aggregator asks at once, and repeats unconfirmed NAKs.
@@ -165,14 +166,14 @@ class WaitModel:
         The nodes below ask for a lost repair. Their NAKs are eliminated for `nak_elim_ivl` after the NCF.
         """
         parameters = asker.member.parameters
-        waited = np.full(DRAWS, float(parameters.reorder_ivl))
-        is_open = np.ones(DRAWS, bool)
+        waited = np.full(self.draws, float(parameters.reorder_ivl))
+        is_open = np.ones(self.draws, bool)
         repeat = SECOND / parameters.ne_nak_rpt_rte
         for _ in range(_MOST_TRIES):
             answer, fails = self._answer(upper, asker, rng)
-            tries = rng.geometric(max(1e-6, 1 - loss_at(upper, asker.is_asked)), DRAWS) - 1
-            is_lost = rng.random(DRAWS) < 1 - (1 - asker.member.loss) * (1 - fails)
-            again = parameters.nak_elim_ivl + rng.random(DRAWS) * parameters.nak_bo_ivl
+            tries = rng.geometric(max(1e-6, 1 - loss_at(upper, asker.is_asked)), self.draws) - 1
+            is_lost = rng.random(self.draws) < 1 - (1 - asker.member.loss) * (1 - fails)
+            again = parameters.nak_elim_ivl + rng.random(self.draws) * parameters.nak_bo_ivl
             took = tries * repeat + 2 * upper.delay_ns + np.where(is_lost, again, answer)
             waited += np.where(is_open, took, 0.0)
             is_open &= is_lost

@@ -29,7 +29,8 @@ from deploy.tune.command import (
     with_caches,
     with_timers_of,
 )
-from deploy.tune.search import Score, SearchResult, TimerSearch, front, value_of
+from deploy.tune.score import Score, value_of
+from deploy.tune.search import SearchResult, TimerSearch, front
 from deploy.tune.space import child_of, draw, rounded_up, sound, tunable_parameters
 from deploy.tune.trial import Candidate, RunMeasures, TrialSetting, TuneTrial, applied, run
 from deploy.tune.tuned_file import tuned_text
@@ -94,7 +95,7 @@ def test_one_more_repairer_is_a_tree_that_works() -> None:
     file = Path("deploy/topologies/lossy-wan.toml")
     topology = load_checked(file)
     assert shapes_of(topology) == ["lisbon", "oslo"]
-    plans = plan_all(applied(topology, Candidate(repairer_on="lisbon")))
+    plans = plan_all(applied(topology, Candidate(repairers_on=("lisbon",))))
     extra = plans["lisbon-extra-repairer"]
     assert plans["lisbon-1"].parents[0] == extra.segments[0].address
     assert len({seat.address for plan in plans.values() for seat in plan.segments if seat.address}) == 6

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from deploy.plan.prediction import measured_of
+from deploy.report.measured import measured_of
 from deploy.report.page import page
 from deploy.status.status import _with_predicted
 from pgm.impairments import Impairment

@@ -78,7 +78,7 @@ def test_tune_any_suitable_segment_can_have_a_repairer() -> None:
     tree, *_ = re.findall(r"^```toml\n(.*?)^```$", Path("docs/guide/ab-feeds.md").read_text(), re.DOTALL | re.MULTILINE)
     topology = loads(tree)
     assert shapes_of(topology) == ["line-a"]
-    plans = plan_all(applied(topology, Candidate(repairer_on="line-a")))
+    plans = plan_all(applied(topology, Candidate(repairers_on=("line-a",))))
     assert plans["desk"].parents[0] == plans["line-a-extra-repairer"].segments[0].address
 
 
