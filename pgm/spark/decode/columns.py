@@ -103,11 +103,13 @@ def decoded_schema(
     """
     known = {field.name: field.dataType for field in rows.fields} | {DECODE_ERROR: StringType()}
     of_values = [field for field in schema.fields if field.name not in known]
+    spelled = {name.lower(): name for name in known}
     for field in schema.fields:
-        if field.name in known and field.dataType != known[field.name]:
+        name = spelled.get(field.name.lower())
+        if name is not None and (name, known[name]) != (field.name, field.dataType):
             raise BadOption(
-                f"the schema has a column {field.name} {field.dataType.simpleString()}, which is "
-                f"{known[field.name].simpleString()} beside the values",
+                f"the schema has a column {field.name} {field.dataType.simpleString()}, and the rows have "
+                f"{name} {known[name].simpleString()} beside the values",
                 remedy='if it is a field of the values: .option("decodePrefix", "value_"), and value_ before the name',
             )
     if not of_values:

@@ -105,7 +105,8 @@ def test_refused_options_name_the_remedy(options: dict[str, str], told: str) -> 
         (StructField("later", DayTimeIntervalType()), "later interval day to second cannot be decoded"),
         (StructField("v_price", DoubleType(), nullable=False), "cannot be decoded.*may be null"),
         (StructField("price", DoubleType()), "cannot be decoded.*begin with decodePrefix"),
-        (StructField("count", StringType()), "column count string, which is bigint.*decodePrefix"),
+        (StructField("count", StringType()), "column count string, and the rows have count bigint.*decodePrefix"),
+        (StructField("Sqn", LongType()), "column Sqn bigint, and the rows have sqn bigint"),
         (StructField("sqn", LongType()), "no field of the values"),
     ],
 )
