@@ -136,6 +136,9 @@ def test_option_signatures_names_what_is_wrong(tmp_path: Path, tree: Path) -> No
         options("grpc://127.0.0.1:1", tree)
     with pytest.raises(BadOption, match=r"missing\.toml"):
         options("grpc://127.0.0.1:1", tmp_path / "missing.toml")
+    tree.write_text(tree_text())
+    with pytest.raises(BadOption, match="history excludes signatures"):
+        options("grpc://127.0.0.1:1", tree, history=tmp_path)
 
 
 def test_verified_in_a_query_and_in_a_stream(spark: SparkSession, tmp_path: Path, tree: Path) -> None:

@@ -55,6 +55,11 @@ def lakehouse(
         raise BadOption(f"a table cannot be of {to!r}", remedy=f"choose from {', '.join(KINDS)}")
     if set(COLUMN_NAMES) - set(checked.columns):
         raise BadOption("a table has all columns of the rows", remedy="leave out the options columns and payload")
+    if any(key.lower().startswith("decode") for key in chosen):
+        raise BadOption(
+            "a table has the values as they came",
+            remedy="leave out decode, and decode what is read with option history",
+        )
     root = Path(folder).absolute()
     batches = _Batches(root, to, EACH if checked.each_copy else JOIN, Parameters(), least_files)
     state = batches.state()

@@ -174,7 +174,7 @@ def test_table_has_one_writer(tmp_path: Path, kind: str) -> None:
     opened(kind, tmp_path / "table").close()
 
 
-def test_other_writers_and_rollbacks_of_iceberg_keep_the_rows_right(tmp_path: Path) -> None:
+def test_iceberg_with_other_writers_and_a_rollback_keeps_rows(tmp_path: Path) -> None:
     directory, root = archive_of(tmp_path / "a", parts(0, 200)), tmp_path / "table"
     exported("iceberg", directory, root)
     catalog = load_catalog("pgm", type="sql", uri=f"sqlite:///{root}/catalog.db", warehouse=f"file://{root}")
