@@ -64,7 +64,7 @@ TABLES: dict[str, dict[str, tuple[str, str]]] = {
     "nodes": {
         "node": ("string", "Node."),
         "role": ("string", "Role of the node. Empty for rows about its log."),
-        "events": ("int64", "Events of the minute."),
+        "events": ("int64", "Events of the minute that the tables use."),
         "overflow": ("int64", "Events that the node could not write."),
         "unread": ("int64", "Events that were deleted before they were read, or whose agent went away."),
         "late": ("int64", "Events that came after the minute of their time was closed. They are in no table."),
@@ -127,3 +127,13 @@ def _capacity(events: EventRows, limits: Limits) -> list[Summary]:
             }
         )
     return found
+
+
+def as_markdown() -> str:
+    """Return the tables of docs/guide/fleet-tables.md."""
+    pages = []
+    for table, columns in TABLES.items():
+        lines = [f"| column of `{table}` | type | meaning |", "|---|---|---|"]
+        lines += [f"| `{name}` | {kind} | {doc} |" for name, (kind, doc) in columns.items()]
+        pages.append("\n".join(lines))
+    return "\n\n".join(pages) + "\n"

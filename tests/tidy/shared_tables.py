@@ -11,7 +11,9 @@ from pathlib import Path
 
 from deploy.monitor.columns import as_markdown as monitor_columns
 from pgm.archive.store.schema import COLUMNS
+from pgm.figures.minutes import as_markdown as fleet_tables
 from pgm.net.control.settings import SETTINGS
+from pgm.spark.fleet.options import as_markdown as fleet_options
 from pgm.spark.options import as_markdown as spark_options
 from pgm.telemetry.schema import as_markdown as telemetry_tables
 from tests.tidy.layers import as_markdown as layers
@@ -30,6 +32,7 @@ def shared_tables() -> list[tuple[str, str]]:
         ("docs/guide/spark.md", spark_options()),
         ("docs/internals/design.md", layers()),
     ]
+    tables += [("docs/guide/fleet-tables.md", table) for table in (fleet_options(), *fleet_tables().split("\n\n"))]
     tables += [("docs/guide/telemetry.md", table) for table in telemetry_tables().split("\n\n") if table[:1] == "|"]
     return [(page, f"{table.rstrip()}\n") for page, table in tables]
 

@@ -14,6 +14,8 @@ from pgm.figures.changes import changes_of
 from pgm.figures.minutes import TABLES
 from pgm.spark.fleet.findings import Findings
 from pgm.spark.fleet.tables import TableFolder
+from tests.cli.command import invoked
+from tests.cli.test_json import documented
 from tests.spark.support.generated import START_US
 
 MINUTES, PACKETS = 720, 6000
@@ -79,6 +81,10 @@ def test_findings_are_told_once_and_shown_by_the_monitor(tmp_path: Path) -> None
     write(tables, "part-3", range(240, 260), 0.02)
     findings.look()
     assert len(told) == 1
+    listed = invoked("fleet", "changes", tmp_path, "--json")
+    assert listed.code == 0
+    assert set(listed.json) == set(found)
+    documented("fleet, an object for each finding", listed.json, optional=("loss", "p50_ms"))
     assert told[0].startswith("floor > b: loss rose from 0.5")
     assert (found["link"], found["samples_after"]) == ("floor > b", 40)
     assert json.loads((tmp_path / "findings.json").read_text())["series"] == 2
