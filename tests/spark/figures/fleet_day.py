@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +26,9 @@ import pyarrow.parquet as pq
 
 from pgm.telemetry.events import EARLIER_RUNS, FIRST_ROW, arrow_schema
 
+if TYPE_CHECKING:
+    from pgm.spark.fleet.tables import TableFolder
+
 FLOORS, DESKS, RATE = 9, 9, 10
 WORSE = (3, 5)  # floor and desk of the link that is worse from 10:00 to 14:00
 WORSE_HOURS = range(10, 14)
@@ -32,6 +36,7 @@ _HOUR_US = 3600 * 1_000_000
 _FILE_HOURS = 2
 _RUN = "6473000000000"
 _ONCE = ("address", "timer", "opened", "closed")  # kinds of the first pattern alone
+_PATIENT = {"spark.python.authenticate.socketTimeout": "300s"}  # on a machine that others use, too
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -155,9 +160,11 @@ def measure(events: Path, out: Path) -> None:
     from pgm.spark.fleet.tables import TableFolder
 
     began, cpu = time.monotonic(), cpu_s()
-    spark = register(start("fleet day", master="local[2]"))
+    spark = register(start("fleet day", master="local[2]", settings=_PATIENT))
     try:
-        query = fleet_tables(spark, {"path": str(events), "trigger": "now"}, out)
+        print(f"Spark started: {cpu_s() - cpu:.0f} s of CPU", flush=True)
+        where = {"path": str(events), "trigger": "now"}
+        query = fleet_tables(spark, where, out, on_batch=lambda tables: _progress(tables, cpu))
         query.awaitTermination()
         tables = TableFolder(out)
         found = Findings(tables).look()
@@ -168,6 +175,11 @@ def measure(events: Path, out: Path) -> None:
     sums = {table: sum(pq.read_metadata(file).num_rows for file in tables.files(table)) for table in ("links", "repairs", "capacity", "nodes")}  # fmt: skip
     print(f"{took:.0f} s, {used:.0f} s of CPU, {batches} micro-batches or more; rows {sums}")
     print("\n".join(finding["text"] for finding in found) or "no changes")
+
+
+def _progress(tables: TableFolder, cpu: float) -> None:
+    minutes = sum(len(pc.unique(pq.read_table(file, columns=["minute"]).column("minute"))) for file in tables.files("links"))  # fmt: skip
+    print(f"{minutes / 60:.1f} hours of tables: {cpu_s() - cpu:.0f} s of CPU", flush=True)
 
 
 if __name__ == "__main__":
