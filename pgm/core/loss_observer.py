@@ -64,7 +64,7 @@ class LossObserver(Protocol):
         """Note that requests go to another parent from now on."""
 
 
-class _NoObserver:
+class NoObserver:
     """Observer that notes nothing, for nodes without telemetry."""
 
     def _ignore(self, *_: object, **__: object) -> None:
@@ -74,4 +74,4 @@ class _NoObserver:
     line_came = parent_changed = _ignore
 
 
-NO_OBSERVER: LossObserver = _NoObserver()
+NO_OBSERVER: LossObserver = NoObserver()

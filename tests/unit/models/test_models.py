@@ -123,8 +123,10 @@ def test_tree_refuses_a_path_that_loses_nearly_all() -> None:
 
 
 def test_rates_fall_with_round_trip_and_root_of_loss() -> None:
-    assert window_rate(0.1, 0.01) == pytest.approx(122.5, abs=0.1)
-    assert window_rate(0.2, 0.01) == pytest.approx(window_rate(0.1, 0.04))
+    draws = np.random.default_rng(1).exponential(size=(20, 100_000))
+    squares = 2 * (draws * 4.0 ** -np.arange(20)[:, None]).sum(axis=0)  # of W, for p = 1
+    assert window_rate(0.1, 0.01) == pytest.approx((10 / np.mean(squares**-0.5) - 0.5) / 0.1, rel=0.01)
+    assert window_rate(0.2, 0.01) == pytest.approx(window_rate(0.1, 0.01) / 2)
     assert election_rate(0.1, 0.001) / election_rate(0.1, 0.002) > math.sqrt(2)
     assert window_rate(0.1, 0.0) == math.inf
 

@@ -7,6 +7,7 @@ copies of NAKs for the group (`nak_group_copy`) silence the others: c is the way
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 
 import attrs
 
@@ -17,13 +18,25 @@ from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import Wiring, World
 from pgm.topology.node_plan import NodePlan
 from pgm.units import MILLISECOND, SECOND
-from tests.sim.figures.models.rows import Row
+from tests.sim.figures.models.rows import Picture, Row, spaced
 from tests.sim.support.worlds import parameters, traffic
 
 BACK_OFF = 10 * MILLISECOND
 SILENCE = 0.25  # c/T
 _PERIOD = 40 * MILLISECOND  # between packets, of which every second one is lost
 _FAR = 100 * MILLISECOND
+# receivers, losses, distribution, whether a relay's NCF silences. A draw's deviation is 0.72 of the mean if exponential.
+SEGMENTS = (
+    (100, 40, "uniform", True),
+    (100, 40, "uniform", False),
+    (100, 400, "exponential", True),
+    (100, 400, "exponential", False),
+    (1000, 5, "uniform", True),
+    (1000, 50, "exponential", True),
+    (1000, 20, "exponential", False),
+    (10_000, 2, "uniform", True),
+    (10_000, 10, "exponential", True),
+)
 
 
 def naks_per_loss(receivers: int, losses: int, *, nak_bo: str, has_relay: bool, group: int, seed: int = 1) -> float:
@@ -75,4 +88,23 @@ def row(receivers: int, losses: int, *, nak_bo: str, has_relay: bool, group: int
     formula = uniform_naks(receivers, SILENCE) if is_uniform else exponential_naks(receivers, SILENCE, group)
     silent = "NCF of a relay" if has_relay else "copies of NAKs"
     estimate = "" if group == receivers else f", nak_bo_group = {group:,}"
-    return Row(f"{receivers:,} receivers, {nak_bo}{estimate}", f"NAKs a loss, {silent}", found, formula)
+    error = (0.17 / receivers**0.5 * 10 if is_uniform else 0.72) / losses**0.5
+    cause = f"standard error {error:.0%}" if error > 0.02 else ""
+    case = f"{receivers:,} receivers, {nak_bo}{estimate}, {losses} losses"
+    return Row(case, f"NAKs a loss, {silent}", found, formula, cause, series=nak_bo, x=receivers)
+
+
+def rows() -> Iterator[Row]:
+    """Yield the rows of all segments."""
+    for receivers, losses, nak_bo, has_relay in SEGMENTS:
+        yield row(receivers, losses, nak_bo=nak_bo, has_relay=has_relay)
+
+
+def picture() -> Picture:
+    """Return the NAKs over the number of nodes that lack the packet."""
+    numbers = spaced(1, 1e6)
+    curves = {
+        "uniform": [uniform_naks(one, SILENCE) for one in numbers],
+        "exponential": [exponential_naks(one, SILENCE) for one in numbers],
+    }
+    return Picture(f"nodes that lack the packet, c/T = {SILENCE}", "NAKs", numbers, curves, is_logarithmic=True)

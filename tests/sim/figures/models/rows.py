@@ -1,10 +1,12 @@
-"""Rows of a table: a measured quantity beside its formula."""
+"""Rows of a table, and pictures: a measured quantity beside its formula."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
+
+from deploy.terminal.svg import COLOURS, axes, logarithmic, svg
 
 TOLERANCE = 0.05
 
@@ -18,6 +20,8 @@ class Row:
     measured: float
     formula: float
     cause: str = ""
+    series: str = ""  # curve of the picture that the row belongs to
+    x: float = 0.0  # place in the picture
 
     @property
     def error(self) -> float:
@@ -39,3 +43,35 @@ def table(head: str, rows: Iterable[Row]) -> str:
             f"| {row.case} | {row.quantity} | {row.measured:.4g} | {row.formula:.4g} | {row.error:+.1%}{note} |"
         )
     return "\n".join(lines) + "\n"
+
+
+@attrs.frozen
+class Picture:
+    """Curves of formulas, by name, over common x. Rows with the name of a curve are points beside it."""
+
+    label_x: str
+    label_y: str
+    x: Sequence[float]
+    curves: Mapping[str, Sequence[float]]
+    is_logarithmic: bool = False  # in y; x always is
+
+    def draw(self, rows: Iterable[Row]) -> str:
+        """Return the picture as SVG."""
+        figure, axis = axes(3.0)
+        found = list(rows)
+        for colour, (name, values) in zip(COLOURS, self.curves.items(), strict=False):
+            points = [(row.x, row.measured) for row in found if row.series == name]
+            axis.plot(self.x, values, color=colour, label=name, linewidth=1.2)
+            axis.plot([x for x, _ in points], [y for _, y in points], "o", color=colour, markersize=4)
+        logarithmic(axis.xaxis, axis.set_xscale)
+        if self.is_logarithmic:
+            logarithmic(axis.yaxis, axis.set_yscale)
+        axis.set_xlabel(self.label_x)
+        axis.set_ylabel(f"{self.label_y}: lines by formula, points simulated")
+        axis.legend(frameon=False)
+        return svg(figure)
+
+
+def spaced(low: float, high: float, count: int = 40) -> list[float]:
+    """Return numbers from `low` to `high` at equal ratios."""
+    return [low * (high / low) ** (at / (count - 1)) for at in range(count)]

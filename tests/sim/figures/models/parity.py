@@ -1,24 +1,23 @@
-"""Savings by parity: repairs and NAKs of one subnet with and without it.
+"""Savings by parity: repairs and NAKs of one subnet with and without it, beside the formula of integrated parity.
 
-`python -m tests.sim.figures.parity` prints the table of docs/guide/parity.md. With `--write` it also draws docs/pictures/parity.svg.
-The tree is one source with 100 receivers on its subnet. Each receiver loses 5 % of all packets independently.
+The tree is one source with 100 receivers on its subnet. Each receiver loses 5 % of all packets independently. The table
+and the picture are those of docs/guide/parity.md.
 """
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+from collections.abc import Mapping
 
 import attrs
 
-from deploy.node.roles import build_core
 from deploy.terminal.svg import COLOURS, axes, svg
-from pgm.sim.checks.invariants import cheap_checkers
-from pgm.sim.trees import TreeBuilder
-from pgm.sim.world import World
-from tests.sim.support.worlds import finish, lossy, parameters, traffic
+from pgm.models.parity import sends_with_parity
+from pgm.models.sends import sends_per_packet
+from tests.sim.figures.models.rows import Picture, Row, spaced
+from tests.sim.figures.models.runs import run
+from tests.sim.figures.models.sends import flat
+from tests.sim.support.worlds import lossy
 
-PICTURE = Path(__file__).resolve().parents[3] / "docs" / "pictures" / "parity.svg"
 RECEIVERS, LOSS, PACKETS = 100, 0.05, 1280
 MODES: dict[str, dict[str, int]] = {
     "no parity": {},
@@ -43,18 +42,7 @@ class Tally:
 
 def tally(changes: dict[str, int], *, receivers: int = RECEIVERS, packets: int = PACKETS, seed: int = 1) -> Tally:
     """Run one mode to its end, where every receiver has all data."""
-    tree = TreeBuilder(parameters(**changes))
-    tree.source("source", "lan")
-    for index in range(receivers):
-        tree.receiver(f"receiver-{index}", "lan", "source")
-    world = World(build_core, seed=seed)
-    for checker in cheap_checkers():
-        world.add_checker(checker)
-    for name, plan in tree.plans.items():
-        is_source = name == "source"
-        offered = traffic(packets, size=1000, rate=2000, burst=20) if is_source else None
-        world.add_node(plan, wiring=None if is_source else lossy(LOSS), traffic=offered)
-    finish(world)
+    world, _ = run(flat(receivers, **changes), {"receiver": lossy(LOSS)}, packets, seed=seed)
     sent = world.nodes["source"].counters[0]
     heard = [node.counters[0] for node in world.receivers]
     return Tally(
@@ -78,7 +66,7 @@ def table(tallies: dict[str, Tally]) -> str:
     return "\n".join(lines)
 
 
-def draw(tallies: dict[str, Tally]) -> str:
+def draw_savings(tallies: dict[str, Tally]) -> str:
     """Return the picture of the page as SVG."""
     figure, axis = axes(3.2)
     places = range(len(tallies))
@@ -94,16 +82,26 @@ def draw(tallies: dict[str, Tally]) -> str:
     return svg(figure)
 
 
-def main() -> None:
-    """Print the table; draw the picture with --write."""
-    tallies = {}
-    for mode, changes in MODES.items():
-        print(f"{mode} ...", file=sys.stderr, flush=True)
-        tallies[mode] = tally(changes)
-    print(table(tallies))
-    if "--write" in sys.argv[1:]:
-        PICTURE.write_text(draw(tallies))
+def rows(tallies: Mapping[str, Tally], receivers: int = RECEIVERS) -> list[Row]:
+    """Return the packets sent for a packet of data, beside the formula."""
+    found = []
+    for mode, one in tallies.items():
+        changes = MODES[mode]
+        whole = (one.data + one.unasked + one.repairs) / one.data
+        if changes:
+            group, unasked = changes["fec_group"], changes.get("fec_proactive", 0)
+            formula = sends_with_parity(LOSS, receivers, group=group, unasked=unasked)
+        else:
+            formula = sends_per_packet(LOSS, receivers)
+        case = f"{receivers} receivers, {LOSS:.0%}, {mode}"
+        found.append(Row(case, "sends", whole, formula, series=mode, x=receivers))
+    return found
 
 
-if __name__ == "__main__":
-    main()
+def picture() -> Picture:
+    """Return the packets sent over the number of receivers, for groups of three sizes."""
+    numbers = spaced(1, 1e6)
+    curves = {"no parity": [sends_per_packet(LOSS, one) for one in numbers]}
+    for group in (8, 32, 128):
+        curves[f"groups of {group}"] = [sends_with_parity(LOSS, one, group=group) for one in numbers]
+    return Picture("receivers", f"packets sent for one of data, {LOSS:.0%} loss", numbers, curves)

@@ -1,0 +1,52 @@
+"""Runs of a tree to its end, and what its links carried."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from deploy.node.roles import build_core
+from pgm.core.effects import Send
+from pgm.sim.checks.invariants import cheap_checkers
+from pgm.sim.faults import Faults
+from pgm.sim.node import SimulatedNode
+from pgm.sim.trees import TreeBuilder
+from pgm.sim.world import Wiring, World
+from pgm.units import SECOND
+from pgm.wire.train import Data, Train
+from tests.sim.support.worlds import Checker, finish, traffic
+
+RATE = 2000  # packets a second
+
+Wirings = Mapping[str, Wiring | dict[str, Wiring]]
+
+
+class SendCount(Checker):
+    """Data and repairs sent on each segment, in packets."""
+
+    def __init__(self) -> None:
+        self.packets: Counter[str] = Counter()
+
+    def sent(self, node: SimulatedNode, send: Send, train: Train) -> None:
+        items, _ = train.parse_untrusted()
+        self.packets[send.segment.name] += sum(item.count for item in items if isinstance(item, Data))
+
+
+def run(
+    tree: TreeBuilder, wirings: Wirings, packets: int, *, killed: str = "", seed: int = 1
+) -> tuple[World, SendCount]:
+    """Run a tree to its end, with a node killed in mid-stream. Return the world and the sends.
+
+    `wirings` has keys of node names, or of the part before the first dash.
+    """
+    world, count = World(build_core, seed=seed), SendCount()
+    for checker in (count, *cheap_checkers()):
+        world.add_checker(checker)
+    for name, plan in tree.plans.items():
+        offered = traffic(packets, size=1000, rate=RATE, burst=20) if name == "source" else None
+        wiring = wirings.get(name, wirings.get(name.partition("-")[0]))
+        world.add_node(plan, wiring=wiring, traffic=offered)
+    if killed:
+        Faults(world).crash(killed, SECOND + packets * SECOND // RATE // 2)
+    finish(world)
+    return world, count
