@@ -29,7 +29,7 @@ from pgm.sim.runs.report import Observation, simulate, whole_tree
 from pgm.sim.runs.tapes import TapeChecker
 from pgm.topology.load import load_checked
 from pgm.topology.node_plan import NodePlan, Role
-from pgm.topology.plan import plan_all, plan_some
+from pgm.topology.plan import PatternRest, plan_all, plan_some
 from pgm.units import parse_duration, parse_fraction
 
 _FAULT = re.compile(r"(?P<kind>\w+):(?P<node>[^@]+)@(?P<at>[^+]+)(?:\+(?P<for>.+))?")
@@ -192,16 +192,11 @@ def sim(
     """
     _warn_of_other_runs(telemetry)
     is_cut = any(option is not None for option in (parts, real, master))
-    if is_cut and (telemetry is not None or tape is not None):
-        raise UsageError(
-            "a tree in parts keeps no telemetry and no tapes", remedy="leave out --parts, --real and --spark"
-        )
-    topology, many = load_checked(file), parse_counts(counts)
-    plans, rest = (plan_all(topology, many), []) if real is None else plan_some(topology, many, real)
+    if is_cut:
+        _refuse_records(telemetry, tape)
     last_hop = _last_hop(loss, burst_loss)
     uplink = None if uplink_loss is None else parse_fraction(uplink_loss)
-    plans = {name: with_losses(plan, last_hop, uplink) for name, plan in plans.items()}
-    rest = [attrs.evolve(one, plan=with_losses(one.plan, last_hop, uplink)) for one in rest]
+    plans, rest = _planned(file, counts, real, lambda plan: with_losses(plan, last_hop, uplink))
     try:
         load = Load(messages=messages, size=size, rate=rate)
         conditions = NetworkConditions(delay=parse_duration(delay), faults=[parse_fault(text) for text in faults])
@@ -211,12 +206,8 @@ def sim(
                 whole = whole_tree(plans, build_core, seed, load, conditions, repeat, rest)
                 report = run_cut(whole, parts, master, progress)
             else:
-                observation = Observation(
-                    progress=progress, telemetry=str(telemetry or ""), checkers=checkers, repeat=repeat
-                )
-                report = simulate(
-                    plans, build_core, seed=seed, load=load, conditions=conditions, observation=observation
-                )
+                seen = Observation(progress=progress, telemetry=str(telemetry or ""), checkers=checkers, repeat=repeat)
+                report = simulate(plans, build_core, seed=seed, load=load, conditions=conditions, observation=seen)
     except InvariantBroken as broken:
         _end_broken(broken, seed, as_json=as_json)
     if as_json:
@@ -225,6 +216,23 @@ def sim(
         _print(report)
     if not report["ok"]:
         sys.exit(EXIT_FAILED)
+
+
+def _refuse_records(telemetry: Path | None, tape: Path | None) -> None:
+    if telemetry is not None or tape is not None:
+        raise UsageError(
+            "a tree in parts keeps no telemetry and no tapes", remedy="leave out --parts, --real and --spark"
+        )
+
+
+def _planned(
+    file: Path, counts: tuple[str, ...], real: int | None, change: Callable[[NodePlan], NodePlan]
+) -> tuple[dict[str, NodePlan], list[PatternRest]]:
+    """Return the changed plans of a file, and the receivers of each pattern beyond the first `real`."""
+    topology, many = load_checked(file), parse_counts(counts)
+    plans, rest = (plan_all(topology, many), []) if real is None else plan_some(topology, many, real)
+    changed = {name: change(plan) for name, plan in plans.items()}
+    return changed, [attrs.evolve(one, plan=change(one.plan)) for one in rest]
 
 
 @contextmanager
@@ -261,9 +269,11 @@ def _print(report: dict[str, Any]) -> None:
     from deploy.terminal.tables import console
 
     terminal = console()
-    rows = report["receivers"]
+    models = [row | {"node": f"{row['node']} ({row['members']} modelled)"} for row in report["crowds"]]
+    rows = [*report["receivers"], *models]
     shown = rows if len(rows) <= _MOST_ROWS else rows[: _MOST_ROWS // 2]
-    total = {"node": f"all {len(rows)}", **report["totals"]}
+    receivers = len(report["receivers"]) + sum(row["members"] for row in report["crowds"])
+    total = {"node": f"all {receivers:,}", **report["totals"]}
     terminal.print(received_table([*shown, total], terminal.width))
     terminal.print()
     elements = [*report["aggregators"], *report["repairers"]]
@@ -277,6 +287,8 @@ def _print(report: dict[str, Any]) -> None:
     for notice in report["notices"]:
         print(f"{notice['at']:10.3f} s {notice['node']}: {notice['text']}")
     print(f"seed {report['seed']}, {report['virtual_seconds']} s of virtual time, {report['events']:,} events")
+    for number, part in enumerate(report["parts"], 1):
+        print(f"part {number}: {part['nodes']} nodes, {part['cpu_seconds']} s of CPU, {part['memory_mb']} MB")
     for problem in report["problems"]:
         print(f"problem: {problem}")
     if report["ok"]:

@@ -87,6 +87,19 @@ def test_sim() -> None:
     assert {row["delivered"] for row in found["receivers"]} == {300}
 
 
+def test_sim_in_parts_with_a_model() -> None:
+    file = ROOT / "deploy/topologies/two-subnets.toml"
+    options = ("--messages", "60", "--loss", "3%", "--real", "2", "--json")
+    cut, whole = (json.loads(invoked("sim", file, *options, "--parts", str(parts)).out) for parts in (3, 1))
+    documented("sim", cut)
+    documented("sim.crowds[]", cut["crowds"][0])
+    documented("sim.parts[]", cut["parts"][0])
+    assert (cut["ok"], len(cut["parts"]), len(cut["receivers"])) == (True, 3, 4)
+    assert cut["digest"] == whole["digest"]
+    assert cut["totals"] == whole["totals"]
+    assert cut["totals"]["delivered"] == 20 * 60
+
+
 def test_json_simulation_with_a_loss_fails(tmp_path: Path) -> None:
     file = tmp_path / "tree.toml"
     file.write_text(one_segment(Place(1), parameters="nak_data_retries = 1, nak_ncf_retries = 1"))

@@ -124,6 +124,7 @@ def report_of(seed: int, now_ns: int, parts: Sequence[PartAccount], order: Itera
         "repairers": rows[Role.REPAIRER],
         "receivers": receivers,
         "crowds": crowds,
+        "parts": [],
         "events": sum(part.events for part in parts),
         "digest": digest_of({name: digest for part in parts for name, digest in part.digests.items()}),
         "notices": [

@@ -67,7 +67,7 @@ def _part(file: Path, real: int | None, load: Load, seed: int = 1) -> Part:
     return Part(whole_tree(plans, build_core, seed, load, rest=rest), [])
 
 
-def test_elements_send_the_same_octets_to_the_model_as_to_real_receivers(tmp_path: Path) -> None:
+def test_elements_send_to_the_model_what_they_send_to_cores(tmp_path: Path) -> None:
     """Each NAK of the model leaves at the instant at which the core of that receiver sends it, with the same sqns."""
     file = tmp_path / "tree.toml"
     file.write_text(subnets(2, 20, loss="3%"))
