@@ -22,6 +22,7 @@ from pgm.sim.runs.report import run_parts, whole_tree
 from pgm.topology.load import load_checked
 from pgm.topology.plan import plan_all, plan_some
 from pgm.units import MILLISECOND, SECOND
+from tests.sim.crowd.scale import repairs_per_packet, run_subnets
 from tests.sim.crowd.subnets import subnets
 
 
@@ -99,6 +100,15 @@ def test_a_crowd_gets_everything_and_its_account_adds_up(tmp_path: Path) -> None
     assert all(row["missing"] == row["repaired"] + row["late"] for row in modelled["crowds"])
     assert modelled["totals"]["repaired"] == pytest.approx(real_report["totals"]["repaired"], rel=0.05)
     assert modelled["totals"]["nak_sqns"] == pytest.approx(real_report["totals"]["nak_sqns"], rel=0.05)
+
+
+def test_repairs_of_crowds_follow_the_formula() -> None:
+    few, many = (run_subnets(3, receivers, 250) for receivers in (40, 400))
+    for report in (few, many):
+        sent, expected = repairs_per_packet(report)
+        assert sent == pytest.approx(expected, rel=0.1)
+    # NAKs at the source are those of the relays for their own losses, however many receivers are below.
+    assert few["source"]["nak_packets"] == pytest.approx(many["source"]["nak_packets"], abs=1)
 
 
 def test_receivers_that_no_model_describes_are_refused(tmp_path: Path) -> None:
