@@ -20,7 +20,7 @@ from tests.unit.archive.makers import messages
 _HOUR_US = 3_600_000_000
 _TSIS = ("1.1.1.1.1.1.7500", "2.2.2.2.2.2.7500", "3.3.3.3.3.3.7500")
 _STARTS_US = (14 * _HOUR_US, 15 * _HOUR_US, 15 * _HOUR_US + 2_000_000)  # the last two overlap
-_PARTS, _EACH, _STEP_US = 12, 25, 500_000
+_PARTS, _EACH, _STEP_US = 8, 25, 500_000
 _BAR = ("start", "trades", "first", "last", "sum")
 
 
@@ -30,8 +30,8 @@ def recorders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with writing(folder) as add:
         for tsi, start_us in zip(_TSIS, _STARTS_US, strict=True):
             parts = [messages(at * _EACH, _EACH, at_us=start_us + at * _STEP_US) for at in range(_PARTS)]
-            for first in range(0, _PARTS, 3):
-                add(parts[first : first + 3], session(tsi=tsi))
+            for first in range(0, _PARTS, 2):
+                add(parts[first : first + 2], session(tsi=tsi))
     with served(folder) as service:
         yield at(service)
 
@@ -47,9 +47,9 @@ def test_bars_of_three_hours_are_those_of_a_batch(spark: SparkSession, tmp_path:
     options = {"recorders": recorders, "columns": "tsi,sqn,received", "localFiles": "false"}
     wanted = {row.start: row for row in _bars(spark.read.format("pgm").options(**options).load()).collect()}
     assert sum(row.trades for row in wanted.values()) == len(_TSIS) * _PARTS * _EACH
-    rows = spark.readStream.format("pgm").options(**options).option("maxOffsetsPerTrigger", 130).load()
+    rows = spark.readStream.format("pgm").options(**options).option("maxOffsetsPerTrigger", 250).load()
     found: dict[object, object] = {}
-    deaths = [3]  # batches after whose output the query dies before Spark notes the end of the batch
+    deaths = [1]  # batches after whose output the query dies before Spark notes the end of the batch
 
     def take(bars: DataFrame, number: int) -> None:
         found.update({row.start: row for row in bars.collect()})
