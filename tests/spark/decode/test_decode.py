@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -94,9 +93,8 @@ def test_json_and_arrow_values_become_the_same_columns(spark_pgm: SparkSession, 
     ],
 )
 def test_refused_options_name_the_remedy(options: dict[str, str], told: str) -> None:
-    with pytest.raises(BadOption) as caught:
+    with pytest.raises(BadOption, match=f"(?s){told}"):
         PgmDataSource({"path": "grpc://127.0.0.1:1", **options}).schema()
-    assert re.search(told, f"{caught.value} {caught.value.remedy}")
 
 
 @pytest.mark.parametrize(
@@ -112,9 +110,8 @@ def test_refused_options_name_the_remedy(options: dict[str, str], told: str) -> 
 )
 def test_refused_schemas_name_the_remedy(column: StructField, told: str) -> None:
     source = PgmDataSource({"path": "grpc://127.0.0.1:1", "decode": "cbor", "decodePrefix": "v_"})
-    with pytest.raises(BadOption) as caught:
+    with pytest.raises(BadOption, match=f"(?s){told}"):
         source.reader(StructType([column]))
-    assert re.search(told, f"{caught.value} {caught.value.remedy}")
 
 
 def test_texts_of_schemas_are_cut_at_their_own_commas() -> None:
