@@ -34,6 +34,8 @@ def run(spark: SparkSession, recorders: str, root: Path) -> int:
     return sum(one.numInputRows for one in query.recentProgress)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(240)
 def test_table_equals_the_archive_whatever_is_repeated(
     spark_pgm: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
