@@ -146,8 +146,10 @@ class Crowd:
         data: list[_Piece] = []  # consecutive data of one type, which a core takes as one item
         for item in train.parse_untrusted()[0]:
             count = item.count if isinstance(item, Data) else item.packets
-            inside = slice(*np.searchsorted(rows, (at, at + count)))
-            lost_rows, lost_by = rows[inside] - at, losers[inside]
+            lost_rows, lost_by = rows, losers
+            if count < train.count:
+                inside = slice(*np.searchsorted(rows, (at, at + count)))
+                lost_rows, lost_by = rows[inside] - at, losers[inside]
             at += count
             if isinstance(item, Data):
                 if data and not data[-1].continues_with(item):

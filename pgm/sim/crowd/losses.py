@@ -52,6 +52,9 @@ class CrowdLosses:
         end = self._next = begin + count
         if end > self._drawn:
             self._draw(max(end, 2 * self._drawn))
+        if count == 1:  # most trains are one control packet or one repair
+            alone = self._losers[self._begins[begin] : self._begins[end]].astype(np.intp)
+            return np.zeros(len(alone), np.intp), alone
         marks = self._begins[begin : end + 1]
         losers = self._losers[marks[0] : marks[-1]].astype(np.intp)
         return np.repeat(np.arange(count), np.diff(marks)), losers
