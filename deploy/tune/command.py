@@ -136,7 +136,7 @@ def tune(
     chosen, why = with_caches(result, topology)
     untouched = untouched_lines(topology, parameters)
     head = _head(result, file, telemetry, usage.runs, options["seed"], beside, untouched)
-    out.write_text(tuned_text(setting.text, topology, chosen, head, reasons(result, parameters) | why))
+    out.write_text(tuned_text(setting.text, topology, chosen, head, _reasons(result, parameters) | why))
     load_checked(out)
     picture = out.with_suffix(_PICTURE)
     picture.write_text(_picture(result))
@@ -398,8 +398,8 @@ def with_timers_of(other: Topology, parameters: list[TunableParameter]) -> tuple
     return wider, Candidate(overrides_of(chosen))
 
 
-def reasons(result: SearchResult, parameters: list[TunableParameter]) -> dict[tuple[str, str], str]:
-    """Return a comment for each chosen value: its former value. Only all values together were measured."""
+def _reasons(result: SearchResult, parameters: list[TunableParameter]) -> dict[tuple[str, str], str]:
+    # A comment for each chosen value is its former value: only all values together were measured.
     file_values = {(parameter.segment, parameter.key): parameter.now for parameter in parameters}
     found = {}
     for segment, values in result.best.candidate.overrides:

@@ -285,6 +285,7 @@ def test_the_command_tunes_with_the_losses_of_telemetry(tmp_path: Path) -> None:
     text = out.read_text()
     assert f"the losses in {tmp_path / 'events'}" in text
     assert "keep packets for" in text or "do not change the caches" in text
+    assert "; measured with all values together" in text
     assert out.with_suffix(".svg").read_text().startswith("<svg")
     # Twice the loss of the file: the simulation uses the measured losses.
     where = attrs.evolve(place(ENOUGH), counts=(("device-*", 3),))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.tune.command import check_out, front_line, reasons, shapes_of, tune, untouched_lines
-from deploy.tune.space import TunableParameter, tunable_parameters
+from deploy.tune.command import check_out, front_line, shapes_of, tune, untouched_lines
+from deploy.tune.space import tunable_parameters
 from deploy.tune.trial import Candidate, RunMeasures, TrialSetting, applied, asked_segments
 from deploy.tune.tuned_file import require_tables, tuned_text
 from pgm.errors import UsageError
@@ -112,23 +112,6 @@ def test_segment_that_lost_nothing_keeps_its_timers() -> None:
     left = [one for one in parameters if one.segment in asked]
     assert untouched_lines(topology, left) == ["no packet was requested on wire: timers there stay as they are"]
     assert untouched_lines(topology, parameters) == []
-
-
-def test_tune_gives_no_reason_that_was_not_measured() -> None:
-    from deploy.tune.search import Score, SearchResult
-
-    file = Score(Candidate(), measures(100, 2), 1.0, 40)
-    chosen = {"nak_bo_ivl": MILLISECOND, "nak_rpt_ivl": 5 * MILLISECOND, "rdata_ignore_ivl": MILLISECOND}
-    best = Score(Candidate((("hall", tuple(chosen.items())),)), measures(50, 2), 0.7, 40)
-    knobs = [
-        TunableParameter("hall", "nak_bo_ivl", 4 * MILLISECOND, ()),
-        TunableParameter("hall", "nak_rpt_ivl", 5 * MILLISECOND, ()),
-    ]
-    assert reasons(SearchResult(file, best, [best], [], [], []), knobs) == {
-        ("hall", "nak_bo_ivl"): "was 4ms; measured with all values together",
-        ("hall", "nak_rpt_ivl"): "unchanged",
-        ("hall", "rdata_ignore_ivl"): "at most a quarter of nak_rdata_ivl, and 10ms",
-    }
 
 
 def test_chosen_candidate_off_the_front_says_why() -> None:
