@@ -313,7 +313,15 @@ def _placed(
     search.require(request.number)
     setting, seconds = _calibrated(_setting(request.file, options, delays, losses), options["messages"], say)
     is_small = not options["timers"] and not request.master and seconds * seeds * MOST_PROVED <= _LONGEST_S
-    with _runner(request.master, seconds, is_small, say) as runs:
+    step = ["simulating placements"]
+
+    def say_step(text: str) -> None:
+        step[0] = text
+        say(text)
+
+    with _runner(
+        request.master, seconds, is_small, lambda done, of: say(f"{step[0]}: {done:,} of {of:,} simulations")
+    ) as runs:
         result = proved(search, request.number, setting, runs, seeds, request.seed)
         if not options["timers"]:
             return result, None, runs.usage
@@ -323,25 +331,25 @@ def _placed(
         tree = loads(text, str(request.file))
         parameters = tunable_parameters(tree, delays)
         timers = TimerSearch(
-            runs, attrs.evolve(setting, text=text), parameters, tree, request.seed, request.runs, say
+            runs, attrs.evolve(setting, text=text), parameters, tree, request.seed, request.runs, say_step
         ).go(())
-        say("places with the chosen timers")
-        result = placing.with_timers(result, timers.best.candidate, setting, runs, seeds, request.seed)
+        say_step("places with the chosen timers")
+        chosen = timers.best.candidate
+        timed = search.with_timers(chosen)
+        result = proved(timed, request.number, setting, runs, seeds, request.seed, chosen)
         return result, (timers, parameters), runs.usage
 
 
 @contextlib.contextmanager
-def _runner(master: str, seconds: float, is_small: bool, say: Callable[[str], None]) -> Iterator[Any]:
+def _runner(master: str, seconds: float, is_small: bool, progress: Callable[[int, int], None]) -> Iterator[Any]:
     """Yield a runner of trials: this process for small work, else Spark. `seconds` is the expected time of a trial."""
-    step = "simulating placements"
     if is_small:
-        yield LocalRuns(lambda done, of: say(f"{step}: {done:,} of {of:,} simulations"))
+        yield LocalRuns(progress)
         return
-    say("starting Spark")
     with spark_session("pgm tune", master, quick=True) as spark:
         from pgm.spark.jobs.parallel_runs import Sweep
 
-        yield Sweep(spark, run, seconds, lambda done, of: say(f"{step}: {done:,} of {of:,} simulations"))
+        yield Sweep(spark, run, seconds, progress)
 
 
 def _calibrated(setting: TrialSetting, messages: int, say: Callable[[str], None]) -> tuple[TrialSetting, float]:

@@ -35,7 +35,8 @@ _LEAST_WAIT_MS = 1e-3
 _ERRORS = 2.0  # standard errors by which a placement must be better than that of the formulas
 _WORST = 3.0  # logarithm of a score that counts for a rejected run
 _NOTHING = RunMeasures(0.0, 0.0, 0.0, 0.0, 0.0, 0, 0)
-_NO_SCORE = Score(Candidate(), _NOTHING, math.inf, 0)  # of a placement that is not simulated yet
+_AS_IT_IS = Candidate()
+_NO_SCORE = Score(_AS_IT_IS, _NOTHING, math.inf, 0)  # of a placement that is not simulated yet
 
 
 class Runs(Protocol):
@@ -145,6 +146,10 @@ class PlaceSearch:
         """Return the score of a placement by formula, relative to the file."""
         return value_of(self.measures(place), self.measures(()))
 
+    def with_timers(self, timers: Candidate) -> PlaceSearch:
+        """Return a search of the same tree with other timers."""
+        return PlaceSearch(applied(self.topology, timers), self.conditions, self.candidates, self.say)
+
     def ranked(self, number: int) -> tuple[list[Place], str]:
         """Return the placements of `number` repairers that were computed, the best first, and the method.
 
@@ -225,15 +230,26 @@ def even_spread(candidates: Sequence[str], number: int) -> Place:
     return tuple(candidates[int((index + 0.5) * step)] for index in range(number))
 
 
-def proved(search: PlaceSearch, number: int, setting: TrialSetting, runs: Runs, seeds: int, seed: int) -> PlaceResult:
-    """Search placements by formulas, simulate the best ones beside an even spread and the file, and return the result."""
+def proved(
+    search: PlaceSearch,
+    number: int,
+    setting: TrialSetting,
+    runs: Runs,
+    seeds: int,
+    seed: int,
+    timers: Candidate = _AS_IT_IS,
+) -> PlaceResult:
+    """Search placements by formulas, simulate the best ones beside an even spread and the file, and return the result.
+
+    The placements have `timers`, which must be those of the search. The file has its own.
+    """
     ranked, method = search.ranked(number)
     even = even_spread(search.candidates, number)
     places = [
         Placement(place, search.value(place), _NO_SCORE, (), place == even)
         for place in dict.fromkeys([*ranked[:_PROVED], even])
     ]
-    file, found = compared(setting, places, Candidate(), runs, seeds, seed)
+    file, found = compared(setting, places, timers, runs, seeds, seed)
     return PlaceResult(file, found, len(ranked), method)
 
 

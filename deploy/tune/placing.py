@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from deploy.terminal.tables import TableColumn, table
-from deploy.tune.place import Placement, PlaceResult, Runs, compared
+from deploy.tune.place import Placement, PlaceResult
 from deploy.tune.score import Score
-from deploy.tune.trial import Candidate, RunMeasures, TrialSetting
+from deploy.tune.trial import RunMeasures
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -20,14 +20,6 @@ _ROWS = (
     TableColumn("placement"), TableColumn("by formula"), TableColumn("mean wait"), TableColumn("99 % within"),
     TableColumn("packets per missed", 1), TableColumn("NAKs at source"), TableColumn("lost", 2), TableColumn("score"),
 )  # fmt: skip
-
-
-def with_timers(
-    result: PlaceResult, timers: Candidate, setting: TrialSetting, runs: Runs, seeds: int, seed: int
-) -> PlaceResult:
-    """Simulate all placements of a result again with the chosen timers, and return the result with their scores."""
-    file, found = compared(setting, result.placements, timers, runs, seeds, seed)
-    return attrs.evolve(result, file=file, placements=found)
 
 
 def reasons(result: PlaceResult) -> dict[str, str]:

@@ -29,6 +29,7 @@ from deploy.tune.command import (
     with_caches,
     with_timers_of,
 )
+from deploy.tune.place import SEARCH_DRAWS, LocalRuns, PlaceSearch, proved
 from deploy.tune.score import Score, value_of
 from deploy.tune.search import SearchResult, TimerSearch, front
 from deploy.tune.space import child_of, draw, rounded_up, sound, tunable_parameters
@@ -37,6 +38,7 @@ from deploy.tune.tuned_file import tuned_text
 from pgm.errors import UsageError
 from pgm.impairments import Impairment
 from pgm.prediction.delays import delays_of
+from pgm.prediction.predict import Conditions
 from pgm.sim.load import Load
 from pgm.sim.runs.report import Observation, simulate
 from pgm.spark.jobs.parallel_runs import Sweep
@@ -46,6 +48,7 @@ from pgm.units import MILLISECOND, parse_duration
 from tests.cli.command import command, environment, invoked
 from tests.cli.test_json import documented
 from tests.net.support.lab import ROOT
+from tests.sim.support.files import floors
 
 HALL = Path("deploy/topologies/lossy-hall.toml")
 # Three devices must miss some 60 packets in a run: with fewer, the luck of one NAK decides a score.
@@ -244,6 +247,18 @@ def test_tune_refuses_a_tree_without_losses(tmp_path: Path) -> None:
     assert done.code == 2, done
     assert "nothing is lost in this tree in 20 messages" in done.err
     assert "or more --messages" in done.err
+
+
+def test_placements_on_spark_are_those_of_one_process(spark: SparkSession) -> None:
+    text = floors(["0.2%", "3%"], [4] * 2, "0.1%", keeps=False).text
+    topology = loads(text)
+    delays = delays_of(topology, {}, ())
+    search = PlaceSearch(topology, Conditions(delays=delays, draws=SEARCH_DRAWS), shapes_of(topology))
+    setting = TrialSetting(text, "<floors>", 100, 600, tuple(delays.items()))
+    here, there = (proved(search, 1, setting, runs, 2, 1) for runs in (LocalRuns(), Sweep(spark, run, 0.1)))
+    assert here == there
+    assert here.best.place == ("floor-2",)
+    assert here.tried == 2
 
 
 def test_an_interrupt_ends_it_in_silence(tmp_path: Path) -> None:
