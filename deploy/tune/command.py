@@ -200,8 +200,7 @@ def _search(
         losses, trips = summary.measured(events.read(spark, telemetry))
     delays = delays_of(topology, trips, options["delays"])
     setting, seconds = _calibrated(_setting(file, options, delays, losses), options["messages"], say)
-    asked = asked_segments(setting, _ASKED_RUNS)
-    parameters = [one for one in tunable_parameters(topology, delays) if one.segment in asked]
+    parameters = _asked_parameters(setting, topology, delays)
     known: list[Candidate] = []
     if other is not None:
         parameters, candidate = with_timers_of(other, parameters)
@@ -215,6 +214,12 @@ def _search(
     sweep = Sweep(spark, run, seconds, lambda done, of: say(f"{step[0]}: {done:,} of {of:,} simulations"))
     search = TimerSearch(sweep, setting, parameters, topology, options["seed"], options["runs"], say_step)
     return search.go(shapes_of(topology), known), setting, parameters, sweep.usage
+
+
+def _asked_parameters(setting: TrialSetting, topology: Topology, delays: dict[str, int]) -> list[TunableParameter]:
+    """Return the tunable parameters of the segments on which something is requested."""
+    asked = asked_segments(setting, _ASKED_RUNS)
+    return [one for one in tunable_parameters(topology, delays) if one.segment in asked]
 
 
 def _setting(
@@ -329,10 +334,9 @@ def _placed(
 
         text = placed_text(setting.text, topology, result.best.place, placing.reasons(result))
         tree = loads(text, str(request.file))
-        parameters = tunable_parameters(tree, delays)
-        timers = TimerSearch(
-            runs, attrs.evolve(setting, text=text), parameters, tree, request.seed, request.runs, say_step
-        ).go(())
+        placed = attrs.evolve(setting, text=text)
+        parameters = _asked_parameters(placed, tree, delays)
+        timers = TimerSearch(runs, placed, parameters, tree, request.seed, request.runs, say_step).go(())
         say_step("places with the chosen timers")
         chosen = timers.best.candidate
         timed = search.with_timers(chosen)

@@ -120,12 +120,13 @@ def _count(tree: FeedTree, link: FeedLink, pace: FeedPace, echo: float) -> LinkC
     """Return the means of a link. `echo` is the share of its requests that its sender cannot pass on at once."""
     times = np.linspace(0.0, float(max(_longest_ns(tree, member) for member in link.members)), _STEPS)
     askers = tuple(_asker(tree, link, member, times, pace) for member in link.members)
-    copies = _copies(link, askers)
+    is_assisted = _is_assisted(link, askers)
+    copies = _copies(link, is_assisted=is_assisted)
     needs = [(asker.lacks, asker.member.count) for asker in askers]
     asking_above = [
         (asker.lacks, asker.member.count)
         for asker in askers
-        if asker.is_asked == link.sender.name and not asker.member.is_on_lan
+        if asker.is_asked == link.sender.name and not asker.member.is_on_lan and (copies > 1 or not is_assisted)
     ]
     if link.on_lan:
         together = float(np.prod([member.loss**member.count for member in link.on_lan]))
@@ -169,14 +170,18 @@ def _repeats(tree: FeedTree, link: FeedLink) -> float:
     return tree.member_above(link).parameters.nak_elim_ivl / min(waits) if waits else 0.0
 
 
-def _copies(link: FeedLink, askers: tuple[Asker, ...]) -> int:
-    """Return how many nodes repair each loss: two if an on-LAN repairer assists, and its repair comes too late to stop the other.
+def _is_assisted(link: FeedLink, askers: tuple[Asker, ...]) -> bool:
+    """Return whether on-LAN repairers repair losses that nodes request of the sender, when they hear its NCF."""
+    are_asking = any(asker.is_asked == link.sender.name and not asker.member.is_on_lan for asker in askers)
+    return are_asking and any(member.parameters.assist_on_ncf for member in link.on_lan)
+
+
+def _copies(link: FeedLink, *, is_assisted: bool) -> int:
+    """Return how many nodes repair each loss: two if the repair of an assisting repairer comes too late to stop the other.
 
     The repairer hears the NCF one way after it left, and the repair takes the same way back.
     """
-    helpers = [member for member in link.on_lan if member.parameters.assist_on_ncf]
-    are_asking = any(asker.is_asked == link.sender.name and not asker.member.is_on_lan for asker in askers)
-    if not helpers or not are_asking:
+    if not is_assisted:
         return 1
     named = sum(1 for member in link.on_lan if member.name in link.sender.repairers)
     hold_ns = link.sender_parameters.rdata_hold_ivl * (1 + named)

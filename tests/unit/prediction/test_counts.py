@@ -73,3 +73,17 @@ def test_waits_grow_with_the_round_trip() -> None:
     assert quantile_ns(near, 0.5) < 8 * MILLISECOND < 60 * MILLISECOND < quantile_ns(far, 0.5)
     assert quantile_ns(near, 0.5) < mean_ns(near) < quantile_ns(near, 0.99)
     assert mean_ns(near) == mean_ns(predicted(floors(["2%"] * 2, [8] * 2, "1%").text).all_waits)
+
+
+@pytest.mark.parametrize(("rtt", "repairs", "of_relay"), [("1ms", 1, 0.0), ("8ms", 2, 1.0)])
+def test_a_repairer_that_assists_repairs_alone_or_too_late(rtt: str, repairs: int, of_relay: float) -> None:
+    tree = TreeFile(rtt=rtt)
+    tree.segment("core")
+    tree.source("core")
+    tree.segment("hall", "1%")
+    relay = tree.relay("core", "hall", "0%", more='repairers = ["repairer-hall"]\n')
+    tree.receivers("hall", 10, relay, tree.repairer("hall", relay))
+    counts = predicted(tree.text).counts["hall"]
+    once = sends_per_packet(0.01, 11) - 1
+    assert counts.sends - 1 == pytest.approx(repairs * once, rel=0.02)
+    assert counts.from_sender - 1 == pytest.approx(of_relay * once, abs=0.012)
