@@ -86,39 +86,51 @@ def plan(
         else:
             print("\n".join(plan_lines(node_plan)))
         return
-    profile = _profile(machine, measure_machine)
-    if predict or telemetry is not None or profile is not None:
-        _predict(topology, telemetry, profile, offer, as_json=as_json)
+    if machine is not None and measure_machine is not None:
+        raise UsageError("--machine and --measure-machine name two profiles", remedy="leave out one of them")
+    if predict or telemetry is not None or machine is not None:
+        _predict(topology, telemetry, machine or measure_machine, offer, as_json=as_json, is_new=machine is None)
+    elif measure_machine is not None:
+        _measure(measure_machine)
     elif as_json:
         print_json(topology_json(topology))
     else:
         print("\n".join(topology_lines(topology)))
 
 
-def _profile(machine: Path | None, new: Path | None) -> MachineProfile | None:
-    """Return the profile of a machine, measured now if it is new; None without a file. Raises `UsageError`."""
-    from pgm.prediction.machine import MachineProfile
+def _measure(new: Path) -> MachineProfile:
+    """Measure this machine, and write its profile. Raises `UsageError` if the file cannot be written."""
+    from deploy.plan.measure import measured
 
-    if new is not None:
-        from deploy.plan.measure import measured
-
-        if machine is not None:
-            raise UsageError("--machine and --measure-machine name two profiles", remedy="leave out one of them")
-        profile = measured(warn)
-        profile.write(new)
-        warn(f"wrote {new}")
-        return profile
-    return None if machine is None else MachineProfile.read(machine)
+    if not new.absolute().parent.is_dir():
+        raise UsageError(
+            f"--measure-machine: {new.parent} is no folder", remedy="create the folder, or write to another one"
+        )
+    profile = measured(warn)
+    profile.write(new)
+    warn(f"wrote {new}")
+    return profile
 
 
 def _predict(
-    topology: Topology, telemetry: Path | None, machine: MachineProfile | None, offer: dict[str, Any], *, as_json: bool
+    topology: Topology,
+    telemetry: Path | None,
+    machine: Path | None,
+    offer: dict[str, Any],
+    *,
+    as_json: bool,
+    is_new: bool,
 ) -> None:
+    """Print the prediction. `machine` is the profile of a machine, to be measured if it `is_new`. Raises `UsageError`."""
     from deploy.plan.prediction import conditions_of, prediction_lines
+    from pgm.prediction.machine import MachineProfile
     from pgm.prediction.predict import predict
 
     conditions = conditions_of(topology, telemetry, offer)
-    prediction = predict(topology, conditions, machine)
+    profile = None
+    if machine is not None:
+        profile = _measure(machine) if is_new else MachineProfile.read(machine)
+    prediction = predict(topology, conditions, profile)
     if as_json:
         print_json({**topology_json(topology), "prediction": prediction})
         return

@@ -45,6 +45,15 @@ def test_plan_without_losses_names_the_remedy() -> None:
     assert (done.code, "--telemetry" in done.err) == (2, True)
 
 
+def test_plan_refuses_profiles_before_a_minute_of_measurement(tmp_path: Path) -> None:
+    two = invoked("plan", HALL, "--machine", tmp_path / "old.json", "--measure-machine", tmp_path / "new.json")
+    assert (two.code, "name two profiles" in two.err) == (2, True)
+    nowhere = invoked("plan", HALL, "--measure-machine", tmp_path / "none" / "new.json")
+    assert (nowhere.code, "is no folder" in nowhere.err) == (2, True)
+    none = invoked("plan", HALL, "--predict", "--machine", tmp_path / "old.json")
+    assert (none.code, "--measure-machine" in none.err) == (2, True)
+
+
 def test_status_beside_the_prediction_has_documented_keys() -> None:
     prediction = invoked("plan", HALL, "--predict", "--json").json["prediction"]
     counters = {"odata_packets": 1000, "rdata_packets": 900, "nak_sqns_in": 700}
