@@ -25,7 +25,9 @@ class ModelNode:
 
     loss: float  # share of the packets of the link that each of the nodes loses
     count: int = 1
-    is_repairer: bool = False  # on-LAN: answers requests of the link, and asks its sender for what all repairers lack
+    is_repairer: bool = (
+        False  # on-LAN: answers requests of the link, and asks its sender for packets that all repairers lack
+    )
     below: ModelLink | None = None  # that each of the nodes relays onto
 
 
@@ -112,7 +114,7 @@ def _product(each: list[tuple[int, Floats]]) -> Floats:
 
 
 def supplied(node: ModelNode, length: int) -> Floats:
-    """Return the probability that m sends on the link supply one of these nodes and what depends on it, for each m."""
+    """Return the probability that m sends on the link supply one of these nodes and all below it, for each m."""
     if node.below is None or node.below.keeps:
         return np.asarray(1 - node.loss ** np.arange(length), float)
     inner, found = _served(node.below, length), np.empty(length)

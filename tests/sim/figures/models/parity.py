@@ -104,4 +104,4 @@ def picture() -> Picture:
     curves = {"no parity": [sends_per_packet(LOSS, one) for one in numbers]}
     for group in (8, 32, 128):
         curves[f"groups of {group}"] = [sends_with_parity(LOSS, one, group=group) for one in numbers]
-    return Picture("receivers", f"packets sent for one of data, {LOSS:.0%} loss", numbers, curves)
+    return Picture("receivers", f"packets for one of data, {LOSS:.0%}", numbers, curves)

@@ -15,8 +15,8 @@ from pgm.units import MILLISECOND, NEVER, SECOND
 from tests.sim.figures.models.rows import Picture, Row, spaced
 from tests.sim.support.worlds import parameters
 
-PATHS = ((40, 0.001), (40, 0.003), (40, 0.01), (10, 0.003), (100, 0.003))  # round trip in ms, loss
-LOSSES = 400  # of a run: so many halvings make the mean certain to some 3 %
+PATHS = ((40, 0.01), (40, 0.003), (100, 0.003), (10, 0.003))  # round trip in ms, loss
+LOSSES = 600  # of a run: so many halvings make the mean certain to some 2 %
 _BEGIN_S = 10  # of slow start
 
 

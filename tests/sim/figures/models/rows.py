@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
 
-from deploy.terminal.svg import COLOURS, axes, logarithmic, svg
+from deploy.terminal.svg import COLOURS, axes, svg
 
 TOLERANCE = 0.05
 
@@ -63,12 +63,13 @@ class Picture:
             points = [(row.x, row.measured) for row in found if row.series == name]
             axis.plot(self.x, values, color=colour, label=name, linewidth=1.2)
             axis.plot([x for x, _ in points], [y for _, y in points], "o", color=colour, markersize=4)
-        logarithmic(axis.xaxis, axis.set_xscale)
-        if self.is_logarithmic:
-            logarithmic(axis.yaxis, axis.set_yscale)
+        scales = [(axis.xaxis, axis.set_xscale)] + [(axis.yaxis, axis.set_yscale)] * self.is_logarithmic
+        for scaled, set_scale in scales:
+            set_scale("log")
+            scaled.set_major_formatter("{x:,.10g}")
         axis.set_xlabel(self.label_x)
-        axis.set_ylabel(f"{self.label_y}: lines by formula, points simulated")
-        axis.legend(frameon=False)
+        axis.set_ylabel(self.label_y)
+        axis.legend(frameon=False, title="lines: formula, points: simulated", title_fontsize=8)
         return svg(figure)
 
 
