@@ -7,7 +7,7 @@ import pytest
 from pgm.core.recovery.recovery import Recovery
 from tests.explore.command import main
 from tests.explore.mutations import broken
-from tests.explore.replay import copy, kind_of, lose, replay, send
+from tests.explore.replay import arrive, copy, kind_of, lose, replay, send, wake
 from tests.explore.search import Account, Search, forget_trees
 from tests.explore.setups import SETUPS, Bounds
 from tests.explore.tree import PropertyBroken
@@ -56,6 +56,19 @@ def test_fault_in_a_core_is_found_and_written_as_test(mutation, tmp_path, capsys
 def test_replay_ends_early_where_a_packet_is_missing():
     assert replay("repairer", (send(), lose("element", "ODATA 0")))
     assert not replay("repairer", (send(), copy("left", "RDATA 7")))
+
+
+def test_window_edge_off_by_one_breaks_a_property():
+    """Two packets of five are lost, and the SPM tells that the first of them has left the window."""
+    steps = []
+    for sqn in range(3, 8):
+        packet = f"ODATA {sqn}"
+        steps += [send(), arrive("element", packet), arrive("right", packet)]
+        steps.append((lose if sqn < 5 else arrive)("left", packet))
+    steps += [wake("source"), arrive("element", "SPM 1 4-7"), arrive("left", "SPM 1 4-7")]
+    with broken("trail-off-by-one"), pytest.raises(PropertyBroken, match="left reports sqn 4 as gone"):
+        replay("aggregator", steps, before=3)
+    assert replay("aggregator", steps, before=3)
 
 
 def test_core_that_raises_is_a_fault(monkeypatch):
