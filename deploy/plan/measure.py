@@ -19,6 +19,7 @@ from pgm.topology.node_plan import Role
 _FEW, _MANY = 4_000, 44_000  # messages: the difference outweighs what the start of a process takes
 _SIZE = 1400  # octets of a message
 _LOSS = 0.05  # of the third run, on every last hop
+_UPLINK_PART = 5  # the uplink loses less by this factor: a source cuts its rate if all packets of a relay are often lost
 # counters of the requests that a node of a role made or answered; the largest one counts
 _ANSWERED = ("nak_sqns_in", "rdata_packets", "missing_sqns")
 _REQUESTS = {
@@ -34,7 +35,7 @@ def measured(say: Callable[[str], None]) -> MachineProfile:
     runs = []
     for messages, loss in ((_FEW, 0.0), (_MANY, 0.0), (_MANY, _LOSS)):
         say(f"{messages:,} messages, {loss:.0%} loss")
-        tree = DemoTree(subnets=1, receivers=2, loss=loss, burst_loss=0.0, uplink_loss=loss)
+        tree = DemoTree(subnets=1, receivers=2, loss=loss, burst_loss=0.0, uplink_loss=loss / _UPLINK_PART)
         with tempfile.TemporaryDirectory(prefix=DEMO_PREFIX) as folder:
             demo = Demo(tree, messages, _SIZE, 1, lambda *_: None)
             trio.run(demo.run, Path(folder))
