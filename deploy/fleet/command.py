@@ -104,6 +104,8 @@ def _tables(
             warn(f"keeping tables in {out}")
         _wait(query)
         findings.look()
+        if once and not findings.tables.files("nodes"):
+            warn(f"no minute is over yet: the newest event must be {late} later than the end of a minute")
 
 
 def _look(findings: Any) -> None:

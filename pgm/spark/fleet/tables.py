@@ -210,6 +210,11 @@ def fleet_tables(
     tables = TableFolder(Path(folder))
     checkpoint = tables.folder / CHECKPOINT
     tables.claim(_STREAM)
+    if tables.files("nodes") and not checkpoint.exists():
+        raise UsageError(
+            f"{tables.folder} has tables without the checkpoint of their job, which would write all rows again",
+            remedy="choose an empty folder, or restore _checkpoint",
+        )
 
     def keep(found: DataFrame, number: int) -> None:
         tables.write(f"part-{number:09}", found.toArrow())

@@ -9,6 +9,7 @@ import attrs
 import pytest
 from pyspark.sql import SparkSession
 
+from pgm.errors import UsageError
 from pgm.figures.minutes import TABLES, Limits
 from pgm.parameters import Parameters
 from pgm.spark.fleet.tables import TableFolder, fleet_tables, fleet_tables_once
@@ -105,5 +106,10 @@ def test_events_that_come_too_late_and_lost_rows_are_counted(spark: SparkSession
 def test_tables_of_another_job_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "events", range(1), ("a",))
     fleet_tables_once(register(spark), {"path": str(tmp_path / "events")}, tmp_path / "tables")
-    with pytest.raises(Exception, match="another job"):
+    with pytest.raises(UsageError, match="another job"):
+        fleet_tables(register(spark), {"path": str(tmp_path / "events")}, tmp_path / "tables")
+    (tmp_path / "tables" / "_query.json").write_text('{"query": "stream"}')
+    (tmp_path / "tables" / "nodes" / "day=2026-01-01").mkdir(parents=True)
+    (tmp_path / "tables" / "nodes" / "day=2026-01-01" / "part-0.parquet").touch()
+    with pytest.raises(UsageError, match="without the checkpoint"):
         fleet_tables(register(spark), {"path": str(tmp_path / "events")}, tmp_path / "tables")
