@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     "--measure-machine",
     type=NEW_FILE,
     metavar="PROFILE",
-    help="Measure this machine for a minute, and write its profile for --machine.",
+    help="Measure this machine for one or two minutes, and write its profile for --machine.",
 )
 @command
 def plan(

@@ -19,7 +19,7 @@ from pgm.topology.node_plan import Role
 _FEW, _MANY = 4_000, 44_000  # messages: the difference outweighs what the start of a process takes
 _SIZE = 1400  # octets of a message
 _LOSS = 0.05  # of the third run, on every last hop
-_UPLINK_PART = 5  # the uplink loses less by this factor: a source cuts its rate if all packets of a relay are often lost
+_UPLINK_PART = 10  # the uplink loses less by this factor, lest the source cuts its rate, and the run takes longer
 # counters of the requests that a node of a role made or answered; the largest one counts
 _ANSWERED = ("nak_sqns_in", "rdata_packets", "missing_sqns")
 _REQUESTS = {

@@ -18,6 +18,7 @@ from pgm.prediction.waits import DrawnWaits
 from pgm.topology.node_plan import Role
 from pgm.units import SECOND
 
+_LEAST_REQUESTS = 500  # of a role, for costs of its own
 _REMEDY = "pgm plan FILE --measure-machine PROFILE writes a profile of this machine"
 
 
@@ -104,13 +105,22 @@ def fitted(machine: str, runs: list[dict[str, dict[str, Any]]], packets: tuple[i
     """Return the profile that fits three runs: few packets, more packets, and as many with losses.
 
     A run has for each role the processor seconds `cpu_s`, the memory `rss_bytes`, and the `requests` that it made or answered.
+    A role with few requests has the largest costs of the others.
     """
     few, more, lossy = runs
-    roles = {}
-    for role in Role:
-        name = role.value
-        data_s = max(0.0, more[name]["cpu_s"] - few[name]["cpu_s"]) / (packets[1] - packets[0])
-        extra = max(0.0, lossy[name]["cpu_s"] - more[name]["cpu_s"])
-        request_s = extra / max(1, lossy[name]["requests"])
-        roles[name] = RoleCosts(data_s, request_s, int(few[name]["rss_bytes"]))
+    names = [role.value for role in Role]
+    extra = {name: max(0.0, lossy[name]["cpu_s"] - more[name]["cpu_s"]) for name in names}
+    known = {
+        name: extra[name] / lossy[name]["requests"] for name in names if lossy[name]["requests"] >= _LEAST_REQUESTS
+    }
+    usual = max(known.values(), default=0.0)
+    span = packets[1] - packets[0]
+    roles = {
+        name: RoleCosts(
+            data_s=max(0.0, more[name]["cpu_s"] - few[name]["cpu_s"]) / span,
+            request_s=known.get(name, usual),
+            memory_bytes=int(few[name]["rss_bytes"]),
+        )
+        for name in names
+    }
     return MachineProfile(machine, roles)

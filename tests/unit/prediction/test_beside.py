@@ -20,9 +20,11 @@ CONDITIONS = Conditions(delays=delays_of(TOPOLOGY, {}, ()))
 COSTS = {"cpu_s": 1.0, "rss_bytes": 50_000_000, "requests": 0}
 
 
-def profile() -> MachineProfile:
+def profile(requests: int = 1000) -> MachineProfile:
+    """Return a profile of runs in which a source answers some requests, and other roles answer 1,000."""
     roles = ("source", "receiver", "aggregator", "repairer")
     few, more, lossy = ({role: {**COSTS, "cpu_s": cpu, "requests": 1000} for role in roles} for cpu in (1.0, 3.0, 4.0))
+    lossy["source"]["requests"] = requests
     return fitted("a machine", [few, more, lossy], (1000, 21_000))
 
 
@@ -81,6 +83,12 @@ def test_profile_adds_processor_time_and_memory(tmp_path: Path) -> None:
     assert source["cpu"] > 1e-4 * feed["packets_per_s"]
     # The transmit window of 30 s at the full rate of 80 Mbit/s.
     assert source["memory_bytes"] == pytest.approx(50e6 + 30 * 10e6, rel=0.01)
+
+
+def test_role_with_few_requests_has_the_costs_of_others() -> None:
+    assert profile().roles["source"].request_s == pytest.approx(1e-3)
+    assert profile(requests=20).roles["source"].request_s == profile(requests=20).roles["receiver"].request_s
+    assert profile(requests=20).roles["repairer"].request_s == pytest.approx(1e-3)
 
 
 def test_wrong_files_name_the_command_that_writes_a_right_one(tmp_path: Path) -> None:
