@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.net.support.lab import ROOT
+from tests.spark.fleet.test_tables import write as write_events
 from tests.spark.support.archives import archive, at, served
 from tests.spark.support.cluster import SETTINGS, Cluster, cluster, free_port
 from tests.spark.support.kills import campaign
@@ -39,9 +40,11 @@ lake = Path(sys.argv[3]) / "lake"
 pgm.spark.lakehouse(spark, sys.argv[2], lake, trigger={{"availableNow": True}}).awaitTermination()
 decoded = spark.read.format("pgm").option("decode", "cbor").schema("x INT, decode_error STRING").load(sys.argv[2])
 bad = decoded.where("x IS NULL AND decode_error = 'the value is of type int, and no map of fields'").count()
+from pgm.spark.fleet.tables import fleet_tables_once
+fleet = fleet_tables_once(spark, {{"path": sys.argv[5]}}, sys.argv[3] + "/fleet")
 print(json.dumps({{"executors": len(set(row.executor for row in found)), "files": sorted(set(row.file for row in found)),
     "rows": sum(row.rows for row in found), "bad": bad, "streamed": sorted(row.sqn for row in again),
-    "lake": sum(one.rows for one in read_table(lake).files)}}))
+    "links": fleet.read("links", ["link"]).num_rows, "lake": sum(one.rows for one in read_table(lake).files)}}))
 from tests.sim.campaigns.run_seeds import campaign, options
 seeds = ["--kind", "plain", "--seeds", "3", "--done", sys.argv[4], "--spark", sys.argv[1]]
 sys.exit(campaign(options().parse_args(seeds)))  # in the same session, which the campaign stops
@@ -64,14 +67,17 @@ def test_two_workers_read_and_simulate_without_having_pgm(tmp_path: Path) -> Non
     """One cluster and one driver do both, because their starts take most of the time."""
     file = tmp_path / "done.jsonl"
     file.write_text('{"kind": "plain", "first": 0, "count": 2, "failed": [1]}\n')
+    write_events(tmp_path / "events", range(4))
     archive(tmp_path / "archives" / "a", [messages(0, 1000)])
     with cluster(tmp_path) as group, served(tmp_path / "archives") as service:
-        done = run_python(group, "-c", _PROGRAM, group.master, at(service), str(tmp_path / "out"), str(file))
+        words = [str(tmp_path / "out"), str(file), str(tmp_path / "events")]
+        done = run_python(group, "-c", _PROGRAM, group.master, at(service), *words)
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
     printed = done.stdout.splitlines()
     line = next(line for line in printed if line.startswith("{"))
     check_rows(line)
     assert json.loads(line)["lake"] == 1000
+    assert json.loads(line)["links"] == 5  # of the one minute that is closed
     rows = [json.loads(line) for line in file.read_text().splitlines()[1:]]
     assert sorted((row["first"], row["count"], row["failed"]) for row in rows) == [(1, 1, []), (2, 1, [])]
     assert printed[-1].startswith("2 seeds in ")
