@@ -263,7 +263,7 @@ def _place(
         search, parameters = timers
         tree = loads(text, str(out))
         chosen, why = with_caches(search, tree)
-        text = tuned_text(text, tree, chosen, head, reasons(search, parameters) | why)
+        text = tuned_text(text, tree, chosen, head, _reasons(search, parameters) | why)
     out.write_text(text)
     load_checked(out)
     seconds = time.monotonic() - started

@@ -118,9 +118,9 @@ def test_chosen_candidate_off_the_front_says_why() -> None:
     from deploy.tune.search import Score, SearchResult
 
     file = Score(Candidate(), measures(100, 2), 1.0, 40)
-    best = Score(Candidate(repairer_on="b"), measures(50, 2, 0.05), 0.7, 40)
-    lucky = Score(Candidate(repairer_on="l"), measures(20, 1.9), 0.4, 2)
-    faster = Score(Candidate(repairer_on="f"), measures(45, 1.9, 0.4), 0.8, 40)
+    best = Score(Candidate(cache_secs=1), measures(50, 2, 0.05), 0.7, 40)
+    lucky = Score(Candidate(cache_secs=2), measures(20, 1.9), 0.4, 2)
+    faster = Score(Candidate(cache_secs=3), measures(45, 1.9, 0.4), 0.8, 40)
     alone = SearchResult(file, best, [best], [lucky, best], [], [])
     assert front_line(alone) == (
         "chosen: no finalist repairs faster with less traffic over 40 runs; points before it rest on 2 runs or a few more"
