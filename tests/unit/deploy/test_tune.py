@@ -115,7 +115,8 @@ def test_segment_that_lost_nothing_keeps_its_timers() -> None:
 
 
 def test_chosen_candidate_off_the_front_says_why() -> None:
-    from deploy.tune.search import Score, SearchResult
+    from deploy.tune.score import Score
+    from deploy.tune.search import SearchResult
 
     file = Score(Candidate(), measures(100, 2), 1.0, 40)
     best = Score(Candidate(cache_secs=1), measures(50, 2, 0.05), 0.7, 40)
