@@ -46,7 +46,7 @@ from pgm.spark.offsets.trigger_hold import TriggerHold, sqns_ahead
 from pgm.spark.options import READ, VERIFIED, WRITE, SourceOptions, read_options
 from pgm.spark.progress.source_state import STATE, SourceState, state_of
 from pgm.spark.ranges import RangePiece, SessionSpan, pieces_of
-from pgm.spark.recorders import survey
+from pgm.spark.recorders import RetrySchedule, survey
 from pgm.spark.session_table import SESSIONS_SCHEMA, SessionTableReader
 from pgm.spark.sessions import ArchivedSession, sessions_of
 from pgm.spark.sink import BatchWriter, StreamWriter
@@ -110,6 +110,11 @@ class PgmDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
         """Return a writer that publishes micro-batches."""
         return StreamWriter(read_options(self.options, WRITE), schema)
+
+
+def _lacking(ends: Mapping[str, int], sessions: Mapping[str, ArchivedSession]) -> set[str]:
+    """Return the sessions whose wanted ends no service holds."""
+    return {key for key, sqn in ends.items() if key not in sessions or sessions[key].next_sqn < sqn}
 
 
 def _batches(piece: RangePiece, options: SourceOptions) -> Iterator[pa.RecordBatch]:
@@ -237,13 +242,17 @@ class PgmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @plain_errors()
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         """Return the partitions of a micro-batch. Raises `DataLoss`."""
-        sessions = self._survey()
         ends = {key: sqn for key, sqn in end.items() if key in start and sqn > start[key]}
-        if any(key not in sessions or sessions[key].next_sqn < sqn for key, sqn in ends.items()):
+        sessions = self._survey()
+        retry = RetrySchedule(self._options.retry_s)
+        if _lacking(ends, sessions):
             sessions = self._survey(is_fresh=True)
+        while _lacking(ends, sessions) and self._down and retry.wait():
+            sessions = self._survey(is_fresh=True)
+        lacking = _lacking(ends, sessions)
         spans = []
         for key, sqn in ends.items():
-            if key in sessions:
+            if key in sessions and not (key in lacking and self._down):
                 spans.append(SessionSpan(sessions[key], start[key], sqn))
             else:
                 self._handle_gone(key, start[key], f"the sqns {start[key]} to {sqn - 1} are missing")
@@ -260,23 +269,25 @@ class PgmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end_quietly()
 
     def _without_gone(self, start: Mapping[str, int], sessions: Mapping[str, ArchivedSession]) -> dict[str, int]:
-        """Return the offsets of sessions still held. A session no longer held must have been read completely."""
+        """Return the offsets of sessions still held. A session no longer held must have been read completely.
+
+        While a service is away, all offsets stay: it may hold the others, which would return and be read again.
+        """
         kept = dict(start)
         for key, sqn in start.items():
-            if key in sessions or self._ended.get(key) == sqn:
-                if key not in sessions:
-                    del kept[key]
-            elif not self._down:
+            if key in sessions or self._down:
+                continue
+            if self._ended.get(key) != sqn:
                 self._handle_gone(key, sqn, f"it was read up to sqn {sqn}, and more rows may have followed")
-                del kept[key]
+            del kept[key]
         return kept
 
     def _handle_gone(self, key: str, sqn: int, detail: str) -> None:
         """Handle a session that no service holds any longer. Raises `RecorderDown`, `DataLoss`."""
         if self._down:
             raise RecorderDown(
-                f"session {key} is held by no service that answers: {'; '.join(self._down.values())}",
-                remedy="restart it (pgm serve)",
+                f"session {key} is not held up to the wanted sqn by any service that answers: {'; '.join(self._down.values())}",
+                remedy="restart it (pgm serve), or leave it out of recorders",
             )
         if self._options.fail_on_loss:
             raise DataLoss(

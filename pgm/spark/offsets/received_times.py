@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from pgm.archive.requests import ACTION_BLOCKS, RangeRequest
-from pgm.spark.errors import RecorderDown
+from pgm.spark.errors import RecorderDown, RecorderRefused
 from pgm.spark.filters import FilterBounds
 from pgm.spark.offsets.time_order import PacketTimes, ReadLimits, TimeCut, TimedBlock, cut_by_time
 from pgm.spark.options import SourceOptions
 from pgm.spark.ranges import RangeReader, SessionSpan, pieces_of
-from pgm.spark.recorders import ask
+from pgm.spark.recorders import RetrySchedule, ask, explained
 from pgm.spark.sessions import SessionReplica
 
 _COLUMNS = ("sqn", "count", "received")
@@ -24,6 +24,7 @@ _MOST_SQNS = 1 << 20  # of a table whose times are read at once
 _BLOCK_PACKETS = 4096
 
 Spans = Mapping[str, SessionSpan]
+_Problems = dict[str, RecorderDown | RecorderRefused]  # by location
 
 
 @attrs.define(eq=False)
@@ -62,23 +63,29 @@ class ReceivedTimes:
         return attrs.evolve(found, ends=found.ends | listed.free)
 
     def _blocks(self, spans: Spans, limits: ReadLimits) -> _BlockList:
-        """Ask one place of each session; other places stand in for one that is down."""
-        silent: dict[str, RecorderDown] = {}
+        """Ask one place of each session; other places stand in for one that is down or refuses."""
+        retry = RetrySchedule(self._options.retry_s)
+        silent: _Problems = {}
         while True:
-            chosen: dict[str, list[tuple[SessionSpan, SessionReplica]]] = defaultdict(list)
-            for span in spans.values():
-                place = _place_of(span, silent)
-                chosen[place.location].append((span, place))
-            listed = _BlockList()
             try:
-                for location, places in chosen.items():
+                chosen = _chosen(spans, silent)
+            except RecorderDown as error:
+                if not retry.wait():
+                    raise explained(self._options, next(iter(silent)), error) from None
+                silent.clear()
+                continue
+            listed = _BlockList()
+            for location, places in chosen.items():
+                try:
                     if places[0][1].files:
                         self._read_table(places, limits, listed)
                     else:
                         self._ask(location, places, limits, listed)
+                except (RecorderDown, RecorderRefused) as error:
+                    silent[location] = error
+                    break
+            else:
                 return listed
-            except RecorderDown as error:
-                silent[location] = error
 
     def _ask(
         self,
@@ -130,11 +137,22 @@ class ReceivedTimes:
         return PacketTimes(*(np.concatenate(columns) for columns in zip(*map(_columns_of, packets), strict=True)))
 
 
-def _place_of(span: SessionSpan, silent: Mapping[str, RecorderDown]) -> SessionReplica:
-    """Return a place that holds the first sqn of a range, or the next one held. Raises `RecorderDown`."""
+def _chosen(spans: Spans, silent: _Problems) -> dict[str, list[tuple[SessionSpan, SessionReplica]]]:
+    """Return a place for each range, by location. Raises `RecorderDown`, `RecorderRefused`."""
+    chosen: dict[str, list[tuple[SessionSpan, SessionReplica]]] = defaultdict(list)
+    for span in spans.values():
+        place = _place_of(span, silent)
+        chosen[place.location].append((span, place))
+    return chosen
+
+
+def _place_of(span: SessionSpan, silent: _Problems) -> SessionReplica:
+    """Return a place that holds the first sqn of a range, or the next one held. Raises `RecorderDown`, `RecorderRefused`."""
     places = [place for place in span.session.places if place.location not in silent]
     if not places:
-        raise next(iter(silent.values()))
+        raise next(
+            error for location, error in silent.items() if location in {one.location for one in span.session.places}
+        )
     holders = [place for place in places if place.oldest <= span.first < place.next_sqn]
     return max(holders, key=lambda one: one.next_sqn) if holders else min(places, key=lambda one: one.oldest)
 
