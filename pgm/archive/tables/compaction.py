@@ -42,7 +42,7 @@ def compact(
     totals = MergeTotals()
     content = store.content()
     for files in _groups(content.files, parameters.table_file_bytes, least):
-        made = write_files(_rows(files), store.folder, store.ending)
+        made = write_files(_rows(files), store.folder)
         store.commit(content.state, made, files)
         totals.merged += len(files)
         totals.made += len(made)

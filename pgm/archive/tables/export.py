@@ -74,6 +74,8 @@ class Export:
     def _take(self, reader: ArchiveReader, session: SessionEntries) -> None:
         named = session.session
         key = _key(named)
+        if key in self._sessions:  # a directory may have a copy of an archive: its rows count once
+            self._commit()
         self._sessions[key] = named
         known = self._state.next_sqn(key)
         end = session.next_sqn
@@ -116,7 +118,7 @@ class Export:
             return
         rows = pa.Table.from_batches(self._held, SCHEMA)
         self._held, self._held_octets = [], 0
-        files = write_files(rows, self._store.folder, self._store.ending)
+        files = write_files(rows, self._store.folder)
         state = self._state.with_rows(self._completed(one) for one in extents_of(rows))
         self._store.commit(state, files)
         self._state = state

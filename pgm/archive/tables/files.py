@@ -52,10 +52,10 @@ class TableFile:
     sqns: tuple[int, int]
 
 
-def write_files(rows: pa.Table, folder: Path, ending: str = ENDING) -> list[TableFile]:
+def write_files(rows: pa.Table, folder: Path) -> list[TableFile]:
     """Write rows as files of new names below a folder, each synced to the disk. Raises `TableError`."""
     try:
-        return [_write(part, folder, hour, stream, ending) for hour, stream, part in _parts(rows)]
+        return [_write(part, folder, hour, stream) for hour, stream, part in _parts(rows)]
     except OSError as error:
         raise unwritable(folder, error) from None
 
@@ -74,11 +74,11 @@ def _parts(rows: pa.Table) -> Iterator[tuple[int, str | None, pa.Table]]:
         yield code // max(1, len(names)), names[code % len(names)], part
 
 
-def _write(rows: pa.Table, folder: Path, hour: int, stream: str | None, ending: str) -> TableFile:
+def _write(rows: pa.Table, folder: Path, hour: int, stream: str | None) -> TableFile:
     hour_name = (_FIRST_TIME + timedelta(hours=hour)).strftime("%Y-%m-%d-%H")
     target = folder / f"hour={hour_name}" / f"stream_name={NO_STREAM if stream is None else quote(stream, safe='')}"
     target.mkdir(parents=True, exist_ok=True)
-    path = target / f"part-{uuid.uuid4().hex}{ending}"
+    path = target / f"part-{uuid.uuid4().hex}{ENDING}"
     table = rows.select(TABLE_SCHEMA.names).cast(TABLE_SCHEMA)
     with path.open("wb") as file:
         pq.write_table(table, file, compression=_COMPRESSION, row_group_size=_GROUP_ROWS)

@@ -55,7 +55,6 @@ class IcebergTable:
     def __init__(self, at: IcebergName, copies: str) -> None:
         """Open the table, or create it. Raises `TableError`."""
         self._at = at
-        self.ending = ENDING
         self._lock = TableLock(at.root)
         try:
             self._table = _open_or_create(at, copies)

@@ -1,8 +1,8 @@
 """Table of Parquet files. One small file, `_pgm.json`, lists the files and the progress.
 
-A commit has three steps. The new files are on the disk under a name that ends with `.new`. The list replaces the former
-list: from then on the commit counts. The new files get their names, and removed files go. An interrupted third step is
-finished by the next writer, so the folder then has every row once.
+A commit has three steps. The new files are on the disk in the folder `_new`, where no reader of `data` sees them. The list
+replaces the former list: from then on the commit counts. Removed files go, and the new files move to `data`. An interrupted
+third step is finished by the next writer, so the folder then has every row once. At no time has `data` a row twice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from pgm.own_files import sync_folder
 
 LIST = "_pgm.json"
 DATA = "data"
-_NEW = ".new"
+_NEW = (
+    "_new"  # folder of files that do not count yet. pyarrow and pandas would read them in `data`, whatever their names
+)
 _FORMAT = 1
 
 
@@ -35,8 +37,7 @@ class ParquetTable:
     def __init__(self, root: Path, copies: str) -> None:
         """Open the table, or create it. Raises `TableError`."""
         self._root = root
-        self.folder = root / DATA
-        self.ending = ENDING + _NEW
+        self.folder = root / _NEW
         self._lock = TableLock(root)
         try:
             if not (root / LIST).exists():
@@ -44,6 +45,7 @@ class ParquetTable:
             self._content, removed = _read(root)
             check_copies(root, self._content.state.copies, copies)
             self.folder.mkdir(exist_ok=True)
+            (root / DATA).mkdir(exist_ok=True)
             self._finish(self._content.files, removed)
             self.sweep(0)  # what killed writers have left: there is no other writer now
         except OSError as error:
@@ -60,7 +62,7 @@ class ParquetTable:
     def commit(self, state: TableState, added: Sequence[TableFile], removed: Sequence[TableFile] = ()) -> None:
         """Exchange files and progress at once. Raises `TableError`."""
         gone = {one.path for one in removed}
-        named = [attrs.evolve(one, path=one.path.with_suffix("")) for one in added]
+        named = [attrs.evolve(one, path=self._root / DATA / one.path.relative_to(self.folder)) for one in added]
         files = (*(one for one in self._content.files if one.path not in gone), *named)
         content = TableContent(state, files)
         try:
@@ -78,7 +80,7 @@ class ParquetTable:
             "files": [_as_json(one, self._root) for one in content.files],
             "removed": sorted(str(path.relative_to(self._root)) for path in removed),
         }
-        path = self._root / (LIST + _NEW)
+        path = self._root / (LIST + ".new")
         with path.open("w", encoding="utf-8") as file:
             json.dump(value, file, separators=(",", ":"))
             file.flush()
@@ -86,18 +88,19 @@ class ParquetTable:
         path.replace(self._root / LIST)
         sync_folder(self._root)
 
-    @staticmethod
-    def _finish(added: Iterable[TableFile], removed: Iterable[Path]) -> None:
-        """Give committed files their names, and delete removed ones. The step may be repeated."""
-        for one in added:
-            with contextlib.suppress(FileNotFoundError):  # it has its name already
-                one.path.with_name(one.path.name + _NEW).replace(one.path)
+    def _finish(self, added: Iterable[TableFile], removed: Iterable[Path]) -> None:
+        """Delete removed files, and move committed ones to their place. The step may be repeated."""
         for path in removed:
             path.unlink(missing_ok=True)
+        for one in added:
+            new = _new_place(self._root, one.path)
+            if new.exists():  # otherwise it has moved already
+                one.path.parent.mkdir(parents=True, exist_ok=True)
+                new.replace(one.path)
 
     def sweep(self, keep_s: float) -> int:
         """Remove files of writers that were killed, older than `keep_s`; return their number."""
-        return sweep_files(self.folder, (), keep_s, f"part-*{ENDING}{_NEW}")
+        return sweep_files(self.folder, (), keep_s, f"part-*{ENDING}")
 
     def close(self) -> None:
         """Release the table for other writers."""
@@ -116,8 +119,19 @@ def sweep_files(folder: Path, kept: Iterable[Path], keep_s: float, pattern: str)
 
 
 def read_parquet_table(root: Path) -> TableContent:
-    """Return the present version of a table. Raises `TableError`."""
-    return _read(root)[0]
+    """Return the present version of a table. Raises `TableError`.
+
+    Files of a commit whose last step is not done yet, or was interrupted, are named where they are.
+    """
+    content = _read(root)[0]
+    waiting = {path: path for path in (root / _NEW).rglob(f"part-*{ENDING}")}
+    files = (attrs.evolve(one, path=waiting.get(_new_place(root, one.path), one.path)) for one in content.files)
+    return attrs.evolve(content, files=tuple(files))
+
+
+def _new_place(root: Path, path: Path) -> Path:
+    """Return where a committed file was before its commit."""
+    return root / _NEW / path.relative_to(root / DATA)
 
 
 def _read(root: Path) -> tuple[TableContent, tuple[Path, ...]]:

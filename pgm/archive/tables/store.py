@@ -29,7 +29,6 @@ class TableStore(Protocol):
     """Table that one process at a time writes."""
 
     folder: Path  # of new files
-    ending: str  # of the names of new files
 
     def content(self) -> TableContent:
         """Return the present version."""

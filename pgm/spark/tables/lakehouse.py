@@ -97,7 +97,7 @@ class _Batches:
         store = open_table(self.kind, self.root, self.copies)
         try:
             state = store.content().state
-            write = TaskFiles(str(store.folder), store.ending, state, self.parameters.table_commit_bytes)
+            write = TaskFiles(str(store.folder), state, self.parameters.table_commit_bytes)
             told = rows.mapInArrow(write, TOLD).collect()
             files = [one for row in told for one in told_files(row.files)]
             if files:

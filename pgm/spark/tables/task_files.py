@@ -23,7 +23,6 @@ class TaskFiles:
     """Function of `mapInArrow`: write the rows that the table lacks, and return what was written."""
 
     folder: str
-    ending: str
     state: TableState
     most_octets: int
 
@@ -44,7 +43,7 @@ class TaskFiles:
         rows = pa.Table.from_batches(batches).select(SCHEMA.names).cast(SCHEMA)
         rows = lacked_rows(rows, self.state)
         if rows.num_rows:
-            files = write_files(rows, Path(self.folder), self.ending)
+            files = write_files(rows, Path(self.folder))
             names = json.dumps([attrs.asdict(one) | {"path": str(one.path)} for one in files])
             sessions = json.dumps([one.as_json() for one in extents_of(rows)])
             yield pa.RecordBatch.from_pydict({"files": [names], "sessions": [sessions]}, schema=_TOLD_SCHEMA)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 from pyiceberg.catalog import load_catalog
 
 from pgm.archive.errors import RowsMissing, TableError
+from pgm.archive.store.schema import SCHEMA
 from pgm.archive.store.segment import numbers_in, path_of
 from pgm.archive.tables import files
 from pgm.archive.tables.compaction import compact
@@ -52,6 +55,14 @@ def test_export_has_every_row_once_and_goes_on(tmp_path: Path, kind: str) -> Non
     assert table_rows(kind, root).equals(archive_rows(directory))
     [extent] = read_table(root).state.sessions.values()
     assert (extent.oldest, extent.next_sqn, extent.rows) == (0, 1300, 1183)
+
+
+def test_copy_of_an_archive_adds_no_row(tmp_path: Path) -> None:
+    archive_of(tmp_path / "all" / "a", parts(0, 200))
+    shutil.copytree(tmp_path / "all" / "a", tmp_path / "all" / "b")
+    archive_of(tmp_path / "all" / "b", parts(200, 100))
+    exported("parquet", tmp_path / "all", tmp_path / "table")
+    assert table_rows("parquet", tmp_path / "table").equals(archive_rows(tmp_path / "all" / "b"))
 
 
 @kinds
@@ -118,9 +129,20 @@ def test_export_interrupted_anywhere_repeats_and_skips_nothing(tmp_path: Path, k
                 assert was_killed()
             finally:
                 store.close()
+            if kind == "parquet":
+                _check_each_row_once(root)
     exported(kind, directory, root)
     assert table_rows(kind, root).equals(archive_rows(directory))
-    assert not list(root.rglob("*.new"))
+    assert not [*root.rglob("*.new"), *root.glob("_new/**/*.parquet")]
+
+
+def _check_each_row_once(root: Path) -> None:
+    """Check that readers of a killed writer's folder find no row twice, and that those of its list find every row."""
+    in_folder = table_rows("parquet", root)["sqn"].to_pylist()
+    assert len(set(in_folder)) == len(in_folder)
+    listed = read_parquet_table(root)
+    rows = ds.dataset([str(one.path) for one in listed.files], SCHEMA, format="parquet").count_rows()
+    assert rows == sum(one.rows for one in listed.files) == sum(one.rows for one in listed.state.sessions.values())
 
 
 def _exporter(store: Any, directory: Path) -> Callable[[], object]:
