@@ -55,6 +55,8 @@ def lakehouse(
         raise BadOption(f"a table cannot be of {to!r}", remedy=f"choose from {', '.join(KINDS)}")
     if set(COLUMN_NAMES) - set(checked.columns):
         raise BadOption("a table has all columns of the rows", remedy="leave out the options columns and payload")
+    if checked.subjects is not None:  # its progress would cover rows that it lacks
+        raise BadOption("a table has the rows of all subjects", remedy="leave out the option subjects")
     if any(key.lower().startswith("decode") for key in chosen):
         raise BadOption(
             "a table has the values as they came",

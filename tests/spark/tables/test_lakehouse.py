@@ -67,7 +67,12 @@ def test_table_equals_the_archive_whatever_is_repeated(
 
 
 def test_options_that_make_no_table_are_refused(spark_pgm: SparkSession, tmp_path: Path) -> None:
-    for given, told in (({"columns": "sqn"}, "all columns"), ({"decode": "cbor"}, "as they came")):
+    wrong = [
+        ({"columns": "sqn"}, "all columns"),
+        ({"decode": "cbor"}, "as they came"),
+        ({"subjects": "/a"}, "all subjects"),
+    ]
+    for given, told in wrong:
         with pytest.raises(BadOption, match=told):
             lakehouse(spark_pgm, "grpc://127.0.0.1:1", tmp_path / "t", options=given)
     with pytest.raises(BadOption, match="cannot be of 'orc'"):
