@@ -92,6 +92,7 @@ def search_setup(setup: str, given: argparse.Namespace, run_shares: RunShares, f
         "is_complete": account.is_complete,
         "core_states": account.cores,
         "core_calls": account.calls,
+        "compared_calls": account.compared,
         "runs_to_the_end": account.endings,
         "cpu_s": round(time.process_time() - began, 1),
         "faults": [one.text for one in found],

@@ -279,7 +279,7 @@ class Nodes:
                 naks += item.sqns
         plan = self._nodes[index].plan
         return Outcome(
-            self._keep(instant),
+            self._keep(index, instant),
             tuple(packet.number for packet in packets),
             tuple(spans),
             tuple(lost),
@@ -306,10 +306,13 @@ class Nodes:
             for target in targets:
                 yield Packet(target, segment.name, send.to is None, segment.address, octets)
 
-    def _keep(self, instant: _Instant) -> int:
-        """Keep the octets of a core. Return the number of its state."""
+    def _keep(self, index: int, instant: _Instant) -> int:
+        """Keep the octets of a core. Return the number of its state, which no other node shares.
+
+        The form of a core leaves out its addresses. A core of another node would send in the name of that node.
+        """
         core = instant.core
-        state = digest_of(core, instant.now_ns)
+        state = digest_of((index, core), instant.now_ns)
         is_compared = state % _COMPARED == 0 and state not in self._others
         if state in self.states and not is_compared:
             return state

@@ -52,6 +52,7 @@ class Expansion:
     steps: int
     endings: int  # states run to their end
     calls: int  # of production cores
+    compared: int  # of these that were taken from two cores of one state
     faults: tuple[Fault, ...]
     cores: dict[int, Kept]
     packets: dict[int, Packet]
@@ -76,8 +77,8 @@ def expand(share: Share) -> Expansion:
     """Return all states behind those of a share, each once."""
     tree, endings = _tree_of(share.setup, share.bounds)
     tree.learn(share.cores, share.packets)
-    calls, known = tree.nodes.calls, len(tree.nodes.states)
-    known_packets = len(tree.nodes.packets)
+    calls, compared = tree.nodes.calls, tree.nodes.compared
+    known, known_packets = len(tree.nodes.states), len(tree.nodes.packets)
     found: dict[int, tuple[State, int]] = {}
     faults: list[Fault] = []
     taken = ended = 0
@@ -101,6 +102,7 @@ def expand(share: Share) -> Expansion:
         taken,
         ended,
         tree.nodes.calls - calls,
+        tree.nodes.compared - compared,
         tuple(faults),
         tree.nodes.newest(known),
         tree.nodes.newest_packets(known_packets),
@@ -129,6 +131,7 @@ class Account:
     depth: int = 0
     endings: int = 0
     calls: int = 0
+    compared: int = 0
     cores: int = 0
     is_complete: bool = False  # all states within the bounds were seen
     faults: list[tuple[Fault, int]] = attrs.field(factory=list)  # each with the depth of its state
@@ -165,6 +168,7 @@ class Search:
             account.steps += expansion.steps
             account.endings += expansion.endings
             account.calls += expansion.calls
+            account.compared += expansion.compared
             account.faults += [(attrs.evolve(one, place=start + one.place), account.depth) for one in expansion.faults]
             for state, place in zip(expansion.states, expansion.before, strict=True):
                 number = hash(state)

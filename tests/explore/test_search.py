@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pgm.core.recovery.recovery import Recovery
+from tests.explore import nodes
 from tests.explore.command import main
 from tests.explore.mutations import broken
 from tests.explore.replay import arrive, copy, kind_of, lose, replay, send, wake
@@ -17,12 +18,22 @@ _ONE_LOSS = Bounds(messages=5, before=4, losses=2, copies=0, flights=0, heartbea
 
 
 @pytest.mark.parametrize("setup", SETUPS)
-def test_states_of_each_setup_break_no_property(setup):
+def test_states_of_each_setup_break_no_property(setup, monkeypatch):
+    monkeypatch.setattr(nodes, "_COMPARED", 1)  # where two cores have one form, both are run
+    forget_trees()
     search = Search(setup, _SMALL)
     account = search.run(700, tell=lambda _account: None)
     assert not account.faults, account.faults
     assert account.states >= 700
     assert account.endings > 5
+    assert account.compared > 5
+
+
+@pytest.mark.parametrize("setup", SETUPS)
+def test_nodes_share_no_core(setup):
+    """A receiver with the core of another one would send by the address of that one."""
+    cores = Search(setup, _SMALL).tree.begin()[0]
+    assert len(set(cores)) == len(cores) == 4
 
 
 def test_small_bounds_are_searched_completely():
