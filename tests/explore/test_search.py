@@ -82,6 +82,22 @@ def test_window_edge_off_by_one_breaks_a_property():
     assert replay("aggregator", steps, before=3)
 
 
+def test_loss_without_report_breaks_a_property():
+    """The search takes 5,796 states to it: a packet and its repair are lost, and leave the window."""
+    steps = (
+        send(),
+        lose("element", "ODATA 4"),
+        send(),
+        arrive("element", "ODATA 5"),
+        arrive("source", "NAK 4"),
+        wake("source"),
+        lose("element", "RDATA 4"),
+    )
+    with broken("reports-no-loss"), pytest.raises(PropertyBroken, match="without a report"):
+        replay("aggregator", steps, before=4)
+    assert replay("aggregator", steps, before=4)
+
+
 def test_core_that_raises_is_a_fault(monkeypatch):
     def fails(*_arguments: object) -> None:
         raise ZeroDivisionError

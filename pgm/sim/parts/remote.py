@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import attrs
 
+from pgm.errors import ProcessError
 from pgm.sim.checks.invariants import cheap_checkers
 from pgm.sim.parts.account import PartAccount, Progress
 from pgm.sim.parts.part import Part, PartSetup, PartUsage, Window, WindowResult
@@ -38,21 +41,40 @@ def serve_part(setup: PartSetup, connection: Connection) -> None:
         connection.send(error)
 
 
+@contextlib.contextmanager
+def _told_plainly() -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, OSError) as error:
+        raise ProcessError(
+            "the process of a part ended in the middle of the run",
+            remedy="look for its reason in Spark's log: often too little memory; take more parts or fewer receivers",
+        ) from error
+
+
 @attrs.define
 class RemoteLink:
-    """Link to a part in another process. Raises the errors of that part, such as `InvariantBroken`."""
+    """Link to a part in another process.
+
+    Raises the errors of that part, such as `InvariantBroken`, and `ProcessError` if its process has ended.
+    """
 
     connection: Connection
 
+    def _send(self, order: Any) -> None:
+        with _told_plainly():
+            self.connection.send(order)
+
     def _answer(self) -> Any:
-        answer = self.connection.recv()
+        with _told_plainly():
+            answer = self.connection.recv()
         if isinstance(answer, Exception):
             raise answer
         return answer
 
     def begin(self, window: Window) -> None:
         """Let the part run a window."""
-        self.connection.send(window)
+        self._send(window)
 
     def result(self) -> WindowResult:
         """Return the result of the window."""
@@ -61,18 +83,18 @@ class RemoteLink:
 
     def usage(self) -> PartUsage:
         """Return the cost of the part's process."""
-        self.connection.send("usage")
+        self._send("usage")
         answer: PartUsage = self._answer()
         return answer
 
     def progress(self) -> Progress:
         """Return the progress of the part."""
-        self.connection.send("progress")
+        self._send("progress")
         answer: Progress = self._answer()
         return answer
 
     def account(self) -> PartAccount:
         """Return the account of the part."""
-        self.connection.send("account")
+        self._send("account")
         answer: PartAccount = self._answer()
         return answer

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from deploy.node.roles import build_core
-from pgm.errors import UsageError
+from pgm.errors import ProcessError, UsageError
 from pgm.sim.invariant_broken import InvariantBroken
 from pgm.sim.load import Load, NetworkConditions
 from pgm.sim.parts.remote import RemoteLink, serve_part
 from pgm.sim.runs.report import parts_of, run_parts, whole_tree
+from pgm.spark.jobs import linked_tasks
 from pgm.spark.jobs.linked_tasks import LinkedTasks
 from tests.sim.parts.compare import lossy_plans, run_cut
 
@@ -42,6 +45,30 @@ def test_error_of_a_task_reaches_the_driver_as_it_is(spark: SparkSession) -> Non
     with LinkedTasks(spark, _fail, [7]) as tasks, pytest.raises(InvariantBroken, match=r"seed 7.*is wrong") as caught:
         RemoteLink(tasks.connections[0]).progress()
     assert caught.value.now_ns == 5
+
+
+def _double(case: int, connection: Any) -> None:
+    connection.send(2 * case)
+
+
+def test_strangers_neither_end_nor_hold_up_the_job(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linked_tasks, "_PROOF_S", 1)
+    job = LinkedTasks(spark, _double, [21])
+    address = job._listener.getsockname()[:2]
+    with socket.create_connection(address), socket.create_connection(address) as liar:  # the first one says nothing
+        liar.sendall(b"\0\0\0\x20" + bytes(32))
+        socket.create_connection(address).close()
+        with job as tasks:
+            assert tasks.connections[0].recv() == 42
+
+
+def _die(_case: int, _connection: Any) -> None:
+    os._exit(3)
+
+
+def test_task_that_dies_ends_the_run_with_its_error(spark: SparkSession) -> None:
+    with pytest.raises(ProcessError, match="part ended in the middle"), LinkedTasks(spark, _die, [1]) as tasks:
+        RemoteLink(tasks.connections[0]).progress()
 
 
 def test_more_tasks_than_cores_are_refused(spark: SparkSession) -> None:
