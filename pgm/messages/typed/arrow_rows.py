@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from pgm.messages.objects import ARROW
-from pgm.messages.typed.fields import TypedField, TypedRows
+from pgm.messages.objects import ARROW, MOST_UNPACKED_OCTETS
+from pgm.messages.typed.arrow_layouts import is_convertible, unfolded_octets
+from pgm.messages.typed.fields import TypedField, TypedRows, has_strange_times
 
 _MOST_ROWS = 1 << 20  # of one value
 _PART_ROWS = 1 << 16  # after which a part of a batch is complete
@@ -107,16 +109,34 @@ class ArrowRows:
             return pa.nulls(table.num_rows, field.type)
         if len(found) > 1:
             raise _BadColumn(f"field {field.name}: the table has {len(found)} columns of this name")
-        column = table.column(found[0])
-        if pa.types.is_dictionary(column.type):
-            column = column.cast(column.type.value_type)
-        given, wanted = column.type, field.type
-        if given != wanted:
-            if not any(takes(given) and gives(wanted) for takes, gives in _CASTS):
-                raise _BadColumn(f"field {field.name}: a {given} is no {wanted}")
-            try:
-                column = column.cast(wanted, safe=not pa.types.is_timestamp(wanted))  # nanoseconds are cut
-            except pa.ArrowException as error:
-                raise _BadColumn(f"field {field.name}: {error}") from None
-        whole = column.combine_chunks()
-        return whole if isinstance(whole, pa.Array) else pa.concat_arrays(whole.chunks)
+        return _converted(table.column(found[0]), field)
+
+
+def _converted(column: pa.ChunkedArray, field: TypedField) -> pa.Array:
+    """Return a column with the type of its field. Raises `_BadColumn`."""
+    given, wanted = column.type, field.type
+    if not is_convertible(given):
+        raise _BadColumn(f"field {field.name}: a {given} is no {wanted}")
+    octets = sum(unfolded_octets(chunk) for chunk in column.chunks)
+    if octets > MOST_UNPACKED_OCTETS:
+        raise _BadColumn(f"field {field.name}: {octets} octets, of {MOST_UNPACKED_OCTETS} allowed")
+    if pa.types.is_dictionary(given):
+        column = column.cast(given.value_type)
+        given = column.type
+    if given != wanted:
+        if not any(takes(given) and gives(wanted) for takes, gives in _CASTS):
+            raise _BadColumn(f"field {field.name}: a {given} is no {wanted}")
+        options = pc.CastOptions(
+            target_type=wanted,
+            allow_time_truncate=True,  # nanoseconds are cut
+            allow_float_truncate=pa.types.is_floating(wanted),  # whole numbers are rounded
+        )
+        try:
+            column = column.cast(options=options)
+        except pa.ArrowException as error:
+            raise _BadColumn(f"field {field.name}: {error}") from None
+    whole = column.combine_chunks()
+    array = whole if isinstance(whole, pa.Array) else pa.concat_arrays(whole.chunks)
+    if has_strange_times(array):
+        raise _BadColumn(f"field {field.name}: a time is not in the years 1 to 9999")
+    return array

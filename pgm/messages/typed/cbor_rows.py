@@ -27,7 +27,7 @@ from pgm.messages.typed.cbor_layout import (
     CborLayout,
     layout_of,
 )
-from pgm.messages.typed.fields import FieldKind, TypedField, TypedRows, merged, no_rows
+from pgm.messages.typed.fields import FieldKind, TypedField, TypedRows, has_strange_times, merged, no_rows
 from pgm.messages.typed.plain_rows import plain_rows
 
 Numbers = npt.NDArray[np.int64]
@@ -274,9 +274,11 @@ def _text_times(walk: _Walk, head: _Heads, wanted: _Mask) -> Numbers:
     texts = _texts_of(walk, cell, chosen)
     if texts is not None:
         with contextlib.suppress(pa.ArrowException):  # another form of ISO 8601, or no time
-            values[chosen] = texts.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_numpy()
-            walk.refuse(~chosen)
-            return values
+            times = texts.cast(pa.timestamp("us", "UTC"))
+            if not has_strange_times(times):
+                values[chosen] = times.view(pa.int64()).to_numpy()
+                walk.refuse(~chosen)
+                return values
     walk.at = begin
     walk.refuse(np.ones(len(head), bool))
     return values

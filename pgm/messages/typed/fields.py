@@ -9,8 +9,12 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 NAMES = ("subject", "to")  # columns of rows to be published that are not in their values
+
+_DAY_US = 86_400_000_000
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # of the years 1 and 9999, since 1970
 
 
 class ValueCodec(enum.Enum):
@@ -57,6 +61,29 @@ def is_decodable(kind: pa.DataType) -> bool:
     if pa.types.is_map(kind):
         return is_decodable(kind.key_type) and is_decodable(kind.item_type)
     return kind_of(kind) is not FieldKind.OTHER or pa.types.is_decimal(kind) or pa.types.is_date32(kind)
+
+
+def has_strange_times(array: pa.Array) -> bool:
+    """Return whether an array has times or dates outside of the years 1 to 9999, which neither SQL nor Python knows.
+
+    Times are in microseconds, and dates in days.
+    """
+    kind = array.type
+    if pa.types.is_timestamp(kind):
+        return _exceeds(array.view(pa.int64()), _FIRST_DAY * _DAY_US, (_LAST_DAY + 1) * _DAY_US - 1)
+    if pa.types.is_date32(kind):
+        return _exceeds(array.view(pa.int32()), _FIRST_DAY, _LAST_DAY)
+    if pa.types.is_map(kind):
+        return has_strange_times(array.keys) or has_strange_times(array.items)
+    if pa.types.is_list(kind) or pa.types.is_struct(kind):
+        parts = array.flatten()
+        return any(map(has_strange_times, parts if isinstance(parts, list) else [parts]))
+    return False
+
+
+def _exceeds(numbers: pa.Array, first: int, last: int) -> bool:
+    found = pc.min_max(numbers).as_py()
+    return found["min"] is not None and not first <= found["min"] <= found["max"] <= last
 
 
 @attrs.frozen

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from pgm.messages.typed.fields import FieldKind, TypedField, TypedRows, no_rows
+from pgm.messages.typed.fields import FieldKind, TypedField, TypedRows, has_strange_times, no_rows
 from pgm.messages.typed.plain_rows import plain_rows
 
 _FEW = 32  # values that are read one by one if Arrow refuses one of them
@@ -75,7 +75,7 @@ class JsonRows:
                 pa.BufferReader(text), pa.json.ReadOptions(use_threads=False, block_size=len(text)), self._options
             )
             found = table.column(_VALUE).combine_chunks()
-            if len(found) != len(values) or found.null_count:
+            if len(found) != len(values) or found.null_count or has_strange_times(found):
                 return None
             found.validate(full=True)  # texts as UTF-8
         except pa.ArrowInvalid:

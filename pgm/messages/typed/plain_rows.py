@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime
-from decimal import Decimal
+from decimal import Context, Decimal, InvalidOperation
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import pyarrow as pa
 from pgm.messages.typed.fields import FieldKind, TypedField, TypedRows, kind_of
 
 Decode = Callable[[bytes], Any]  # raises any Exception for octets that are no value
+_DECIMALS = Context(prec=76)  # digits of the largest decimal of Arrow, more than Spark's 38
 _MOST_ERROR = 200  # characters of an error, which a peer's values may lengthen
 
 
@@ -110,14 +110,17 @@ def _time(value: Any, kind: pa.DataType) -> datetime | None:
         value = time_of_text(value)
     if not isinstance(value, datetime):
         return None
-    moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
-    return moment if kind.tz is not None else moment.astimezone(UTC).replace(tzinfo=None)
+    moment = (value if value.tzinfo is not None else value.replace(tzinfo=UTC)).astimezone(UTC)
+    return moment if kind.tz is not None else moment.replace(tzinfo=None)
 
 
 def _other(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_decimal(kind) and isinstance(value, (int, float, Decimal, str)) and not isinstance(value, bool):
-        number = Decimal(str(value)) if not isinstance(value, Decimal) else value
-        return number.quantize(Decimal(1).scaleb(-kind.scale)) if math.isfinite(number) else None
+        try:
+            number = Decimal(str(value)) if not isinstance(value, Decimal) else value
+            return number.quantize(Decimal(1).scaleb(-kind.scale), context=_DECIMALS) if number.is_finite() else None
+        except InvalidOperation:  # no number, or one with too many digits
+            return None
     if pa.types.is_date(kind):
         if isinstance(value, str):
             return date.fromisoformat(value)
