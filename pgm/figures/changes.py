@@ -19,7 +19,9 @@ from pgm.errors import UsageError
 Floats = npt.NDArray[np.float64]
 
 _LEAST_SAMPLES = 10  # on each side of a change
-_LEVEL = 0.01  # chance of a false change in a series without one, at most
+# Chance of a false change in one look, at most. A job looks each minute, and tells each finding that any look has: 200 series
+# without a change of eight hours, looked at every ten minutes, had two such findings at most (at 0.01, six).
+_LEVEL = 0.001
 _PENALTY = 3.0  # x log(samples), of a change; low, since the test decides
 _LEAST_TIMES = 1.3  # ratio of the means
 _MOST_DEPENDENT = 0.95  # correlation of neighbours

@@ -6,6 +6,7 @@ position in a log is thus one number, and a gap between a position and the oldes
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import glob
 import json
@@ -158,6 +159,13 @@ class LogState:
 
 def states_of(folder: EventFolder, until_us: int | None) -> list[LogState]:
     """Return the logs of a folder, cut after `until_us`. Raises `ProcessError`."""
+    for _ in range(_ATTEMPTS):
+        with contextlib.suppress(FileNotFoundError):  # merged meanwhile
+            return _states(folder, until_us)
+    raise ProcessError(f"telemetry in {folder.folder} changes too fast to be listed", remedy="try again")
+
+
+def _states(folder: EventFolder, until_us: int | None) -> list[LogState]:
     return [
         LogState(
             log.name,

@@ -34,6 +34,10 @@ class PlaceAway(PgmError):
     code = "PGM-SPARK-FLEET"
 
 
+class PlaceSilent(PlaceAway):
+    """Agent to which no connection came about, or that was silent for too long. Another attempt may succeed."""
+
+
 class Place(Protocol):
     """Place of event logs."""
 
@@ -126,7 +130,7 @@ class AgentPlace:
             else:
                 self._urls.sort(key=lambda one: one != url)
                 return octets
-        raise PlaceAway(problem, remedy="run pgm agent FILE on that host, and let TCP to its port pass")
+        raise PlaceSilent(problem, remedy="run pgm agent FILE on that host, and let TCP to its port pass")
 
     def _asked(self, url: str, target: str) -> bytes:
         place = urlsplit(url)

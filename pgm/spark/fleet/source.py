@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Collection, Iterator, MutableMapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -20,7 +21,7 @@ from pyspark.sql.types import StructType
 from pgm.spark.errors import BadOption
 from pgm.spark.fleet.offsets import FleetOffset, advanced, bounded, gone_reason, needs_cut, start_of, time_until
 from pgm.spark.fleet.options import FleetOptions, read_options
-from pgm.spark.fleet.places import FleetSurvey, Place, PlaceAway, places_of, survey
+from pgm.spark.fleet.places import FleetSurvey, Place, PlaceAway, PlaceSilent, places_of, survey
 from pgm.telemetry.events import arrow_schema
 from pgm.telemetry.log_files import run_of
 
@@ -29,6 +30,8 @@ MINUTE_US = 60_000_000  # of packed rows
 _POLL_S = 0.5  # between questions to all places, which Spark would otherwise ask every few milliseconds
 _PARTITION_ROWS = 200_000
 _MOST_COUNT = (1 << 31) - 1
+_ATTEMPTS = 3  # at a place that is silent, before its rows count as unread
+_PAUSE_S = 1.0  # between them: an agent is restarted in that time
 _TIME = pa.timestamp("us", "UTC")
 _DELETED = "deleted before they were read"
 
@@ -158,8 +161,9 @@ def _packed(batches: Iterator[pa.RecordBatch], piece: FleetPiece) -> Iterator[pa
 
 def _batches_of(piece: FleetPiece, options: FleetOptions) -> Iterator[pa.RecordBatch]:
     places = places_of(options)
+    silent: dict[str, str] = {}
     for span in piece.spans:
-        yield from _rows_of(span, places.get(span.place), piece)
+        yield from _rows_of(span, places.get(span.place), piece, silent)
     if piece.marks:
         columns: dict[str, list[Any]] = {
             "time": [mark.time_us for mark in piece.marks],
@@ -170,18 +174,31 @@ def _batches_of(piece: FleetPiece, options: FleetOptions) -> Iterator[pa.RecordB
         yield _made(columns, piece)
 
 
-def _rows_of(span: LogSpan, place: Place | None, piece: FleetPiece) -> Iterator[pa.RecordBatch]:
-    at, cause = span.first, span.cause
-    try:
-        for begin, table in place.rows(span.log, span.first, span.end) if place is not None else ():
-            if begin > at:
-                yield _unread(span, at, begin, cause, piece)
-            yield from _with_place(table, span.log, begin, piece).to_batches()
-            at = begin + table.num_rows
-    except PlaceAway as error:
-        cause = error.message
+def _rows_of(span: LogSpan, place: Place | None, piece: FleetPiece, silent: dict[str, str]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a span. `silent` has the places that were silent at all attempts, which are asked no more."""
+    at, cause = span.first, silent.get(span.place, span.cause)
+    for attempt in range(1, _ATTEMPTS + 1) if span.place not in silent else ():
+        try:
+            for begin, table in place.rows(span.log, at, span.end) if place is not None else ():
+                if begin > at:
+                    yield _unread(span, at, begin, cause, piece)
+                yield from _with_place(table, span.log, begin, piece).to_batches()
+                at = begin + table.num_rows
+            break
+        except PlaceSilent as error:
+            if attempt == _ATTEMPTS:
+                cause = silent[span.place] = error.message
+            else:
+                _wait(_PAUSE_S)
+        except PlaceAway as error:
+            cause = error.message
+            break
     if at < span.end or place is None:
         yield _unread(span, at, span.end, cause, piece)
+
+
+def _wait(seconds: float) -> None:
+    threading.Event().wait(seconds)
 
 
 def _with_place(table: pa.Table, log: str, begin: int, piece: FleetPiece) -> pa.Table:
@@ -285,11 +302,12 @@ class FleetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the partitions of a micro-batch."""
         begin, target = FleetOffset.of_json(start), FleetOffset.of_json(end)
-        found = self._found if self._found.logs else self._survey()
+        ends = {name: at for name, at in target.logs.items() if at > begin.logs.get(name, 0)}
+        found = self._with_logs(ends)
+        cause = "; ".join(found.away.values()) or _DELETED
         spans = [
-            LogSpan(found.logs[name][0] if name in found.logs else self._elsewhere(name), name, begin.logs.get(name, 0), at)
-            for name, at in target.logs.items()
-            if at > begin.logs.get(name, 0)
+            LogSpan(found.logs[name][0] if name in found.logs else "", name, begin.logs.get(name, 0), at, cause if name not in found.logs else _DELETED)
+            for name, at in ends.items()
         ]  # fmt: skip
         spans += [LogSpan("", name, begin.logs.get(name, 0), at, gone_reason(name)) for name, at in target.gone.items()]
         marks = [
@@ -301,9 +319,18 @@ class FleetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Rows of the reader itself lie in the time of the micro-batch: a later one would move the watermark for all.
         return pieces_of(spans, marks, begin.until_us or None, begin.until_us or target.until_us)
 
-    def _elsewhere(self, log: str) -> str:
-        """Return the place of a log that the last survey did not find, in a repeated micro-batch."""
-        return next((place for place, state in self._survey().logs.values() if state.name == log), "")
+    def _with_logs(self, names: Collection[str]) -> FleetSurvey:
+        """Return a survey that found logs. In a repeated micro-batch their place may be away for a moment."""
+        found = self._found
+        for attempt in range(_ATTEMPTS):
+            if all(name in found.logs for name in names):
+                break
+            if attempt:
+                if not found.away:
+                    break
+                _wait(_PAUSE_S)
+            found = self._survey()
+        return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition."""

@@ -24,6 +24,7 @@ from pgm.figures.event_rows import rows_of
 from pgm.figures.minutes import MINUTE_S, NO_LIMITS, TABLES, Limits, of_minute
 from pgm.figures.rules import Summary
 from pgm.figures.values import iso
+from pgm.own_files import sync_folder
 from pgm.telemetry.schema import COLUMNS
 
 if TYPE_CHECKING:
@@ -162,7 +163,10 @@ class TableFolder:
             for day in pc.unique(days.filter(is_own)).to_pylist():
                 own = rows.filter(pc.and_(is_own, pc.equal(days, day))).select(["minute", *columns])
                 folder = self.folder / table / f"day={day}"
-                folder.mkdir(parents=True, exist_ok=True)
+                if not folder.exists():
+                    folder.mkdir(parents=True)
+                    sync_folder(folder.parent)
+                    sync_folder(self.folder)
                 sink = pa.BufferOutputStream()
                 pq.write_table(own.sort_by([("minute", "ascending"), (next(iter(columns)), "ascending")]), sink)
                 _replace(folder / f"{name}.parquet", sink.getvalue().to_pybytes())
@@ -184,9 +188,14 @@ class TableFolder:
 
 
 def _replace(file: Path, octets: bytes) -> None:
+    """Write a file at once for all readers. The query's checkpoint says next that its rows are there: they are on the disk."""
     hidden = file.with_name(f".{file.name}.tmp")
-    hidden.write_bytes(octets)
+    with hidden.open("wb") as stream:
+        stream.write(octets)
+        stream.flush()
+        os.fsync(stream.fileno())
     os.replace(hidden, file)
+    sync_folder(file.parent)
 
 
 def fleet_tables(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pytest
 
 from deploy.fleet.panel import FindingsPanel
 from pgm.figures.changes import changes_of
@@ -37,6 +39,26 @@ def test_hundred_series_without_a_change_have_none() -> None:
     assert [changes_of(quiet(number % 4).tolist()) for number in range(100)] == [[]] * 100
 
 
+def test_series_that_grows_has_no_finding_at_any_look() -> None:
+    random = np.random.default_rng(4)
+    for number in range(15):
+        if number % 2:
+            series = random.binomial(PACKETS, 0.0001, 480) / PACKETS
+        else:
+            steps = random.normal(size=480)
+            for at in range(1, 480):
+                steps[at] += 0.5 * steps[at - 1]
+            series = np.exp(0.3 * steps)
+        assert [changes_of(series[:end].tolist()) for end in range(20, 481, 20)] == [[]] * 24
+
+
+def test_files_of_tables_are_on_the_disk_before_they_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_ino))
+    TableFolder(tmp_path).put("findings.json", b"{}")
+    assert synced == [(tmp_path / "findings.json").stat().st_ino, tmp_path.stat().st_ino]
+
+
 def test_change_is_found_within_minutes_with_its_evidence() -> None:
     worse = RANDOM.binomial(PACKETS, 0.01, 120) / PACKETS
     series = np.concatenate([RANDOM.binomial(PACKETS, 0.005, 300) / PACKETS, worse, RANDOM.binomial(PACKETS, 0.005, 300) / PACKETS])  # fmt: skip
@@ -56,10 +78,11 @@ def test_difference_too_small_to_matter_is_no_change() -> None:
 def write(tables: TableFolder, name: str, minutes: range, loss: float) -> None:
     """Write rows of two links, of which `floor > b` loses `loss`."""
     tables.claim("test")
+    random = np.random.default_rng(minutes.start)
     rows = []
     for minute in minutes:
         for node, share in (("a", 0.005), ("b", loss)):
-            lost = int(RANDOM.binomial(PACKETS, share))
+            lost = int(random.binomial(PACKETS, share))
             row = {"link": f"floor > {node}", "segment": "floor", "node": node, "packets": PACKETS, "lost": lost, "loss": lost / PACKETS, "bursts": lost}  # fmt: skip
             rows.append({"table": "links", "minute": START_US + minute * 60_000_000, **row})
     names = {name: pa.string() if kind == "string" else pa.int64() if kind == "int64" else pa.float64() for columns in TABLES.values() for name, (kind, _) in columns.items()}  # fmt: skip

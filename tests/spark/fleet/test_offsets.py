@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
+import pytest
+
+from pgm.spark.fleet import source
 from pgm.spark.fleet.offsets import FleetOffset, advanced, bounded, needs_cut, start_of, time_until
-from pgm.spark.fleet.places import FleetSurvey
+from pgm.spark.fleet.options import read_options
+from pgm.spark.fleet.places import FleetSurvey, PlaceSilent
+from pgm.telemetry.events import arrow_schema
 from pgm.telemetry.log_files import LogState
 
 MINUTE = 60_000_000
@@ -83,3 +90,52 @@ def test_query_that_ends_reads_up_to_its_ends() -> None:
     survey = bounded(found(log("a-1", 900), log("new-1", 5)), {"a-1": 300})
     end = advanced(FleetOffset({"a-1": 0}), survey, 9, NOW)
     assert end.logs == {"a-1": 300}
+
+
+class Restarted:
+    """Place that is silent at some attempts, and then has rows."""
+
+    name = "http://10.0.0.1:9765"
+
+    def __init__(self, silent: int) -> None:
+        self.silent, self.asked = silent, 0
+
+    def states(self, until_us: int | None) -> list[LogState]:
+        return [self._answer(log("a-1", 2)[1])]
+
+    def rows(self, name: str, first: int, end: int) -> Iterator[tuple[int, pa.Table]]:
+        row = {"time": first, "node": "a", "kind": "gap"}
+        yield first, self._answer(pa.Table.from_pylist([row] * (end - first), arrow_schema()))
+
+    def _answer(self, answer: Any) -> Any:
+        self.asked += 1
+        if self.asked <= self.silent:
+            raise PlaceSilent("refused")
+        return answer
+
+
+@pytest.mark.parametrize(("silent", "kinds", "asked"), [(2, ["gap"] * 4, 4), (9, ["unread"] * 2, 3)])
+def test_agent_that_is_restarted_loses_no_rows(
+    monkeypatch: pytest.MonkeyPatch, silent: int, kinds: list[str], asked: int
+) -> None:
+    place = Restarted(silent)
+    monkeypatch.setattr(source, "places_of", lambda _: {"http://10.0.0.1:9765": place})
+    monkeypatch.setattr(source, "_wait", lambda _: None)
+    piece = source.FleetPiece(
+        tuple(source.LogSpan("http://10.0.0.1:9765", name, 0, 2) for name in ("a-1", "a-2")), (), 5, 5
+    )
+    rows = [
+        row
+        for batch in source.read_piece(piece, read_options({"agents": "http://10.0.0.1:9765"}))
+        for row in batch.to_pylist()
+    ]
+    assert ([row["kind"] for row in rows], place.asked) == (kinds, asked)
+
+
+def test_repeated_micro_batch_waits_for_a_place_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "places_of", lambda _: {"http://10.0.0.1:9765": Restarted(1)})
+    monkeypatch.setattr(source, "_wait", lambda _: None)
+    reader = source.FleetStreamReader(read_options({"agents": "http://10.0.0.1:9765"}))
+    [piece] = reader.partitions(FleetOffset({"a-1": 0}, 1).as_json(), FleetOffset({"a-1": 2}, 5).as_json())
+    assert isinstance(piece, source.FleetPiece)
+    assert piece.spans == (source.LogSpan("http://10.0.0.1:9765", "a-1", 0, 2),)

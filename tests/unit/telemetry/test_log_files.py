@@ -12,7 +12,7 @@ import pytest
 
 from pgm.parameters import Parameters
 from pgm.telemetry.events import EventLog
-from pgm.telemetry.log_files import EventFolder
+from pgm.telemetry.log_files import EventFolder, NodeLog, states_of
 from pgm.telemetry.schema import Event
 from pgm.units import SECOND
 
@@ -47,6 +47,25 @@ def test_log_files_keep_their_numbers_when_merged(tmp_path: Path, clock: list[in
     assert sqns(folder, name, 3, 12) == list(range(3, 12))
     assert folder.logs()[name].row_after(7_000) == 8
     assert folder.logs()[name].row_after(19_000) == 20
+
+
+def test_file_that_is_merged_during_a_listing_is_no_error(
+    tmp_path: Path, clock: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = EventLog(tmp_path, "desk", FIVE_A_FILE, in_background=False)
+    write(log, range(5))
+    write(log, range(5, 10))
+    merge = iter([True])
+    row_after = NodeLog.row_after
+
+    def merged_meanwhile(found: NodeLog, until_us: int) -> int:
+        if next(merge, False):
+            clock[0] = 2000 * SECOND
+            write(log, range(10, 15))
+        return row_after(found, until_us)
+
+    monkeypatch.setattr(NodeLog, "row_after", merged_meanwhile)
+    assert [state.cut for state in states_of(EventFolder(tmp_path), 7_000)] == [8]
 
 
 def test_log_file_left_beside_its_merged_file_is_read_once(tmp_path: Path, clock: list[int]) -> None:
