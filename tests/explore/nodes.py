@@ -38,7 +38,7 @@ WAKE = 0  # input of a core: its deadline has come
 _MOST_CALLS = 50  # at one instant
 _MOST_DRAWS = 3  # random choices of one call that are tried both ways; later ones are the least value
 _PAYLOAD_OCTETS = 4
-_COMPARED = 8  # one in so many states is computed from two of its cores
+COMPARED = 8  # one in so many states is computed from two of its cores
 
 
 class UnsoundState(Exception):
@@ -313,7 +313,7 @@ class Nodes:
         """
         core = instant.core
         state = digest_of((index, core), instant.now_ns)
-        is_compared = state % _COMPARED == 0 and state not in self._others
+        is_compared = state % COMPARED == 0 and state not in self._others
         if state in self.states and not is_compared:
             return state
         wait_ns = core.deadline_ns - instant.now_ns if core.deadline_ns != NEVER else NEVER

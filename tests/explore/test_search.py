@@ -19,7 +19,7 @@ _ONE_LOSS = Bounds(messages=5, before=4, losses=2, copies=0, flights=0, heartbea
 
 @pytest.mark.parametrize("setup", SETUPS)
 def test_states_of_each_setup_break_no_property(setup, monkeypatch):
-    monkeypatch.setattr(nodes, "_COMPARED", 1)  # where two cores have one form, both are run
+    monkeypatch.setattr(nodes, "COMPARED", 1)  # where two cores have one form, both are run
     forget_trees()
     search = Search(setup, _SMALL)
     account = search.run(700, tell=lambda _account: None)

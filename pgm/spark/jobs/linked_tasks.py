@@ -55,12 +55,13 @@ class LinkedTasks:
         self._host = conf.get("spark.driver.host") or "127.0.0.1"
         address = conf.get("spark.driver.bindAddress") or self._host
         self._listener = socket.create_server((address, 0), backlog=2 * len(cases))
+        self.port: int = self._listener.getsockname()[1]
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._error: Exception | None = None
         self.connections: list[Any] = []
 
     def _run(self) -> None:
-        address, count = (self._host, self._listener.getsockname()[1]), len(self._cases)
+        address, count = (self._host, self.port), len(self._cases)
         task = functools.partial(_task, address, self._secret, self._serve)
         try:
             self._context.setJobGroup(self._group, "linked tasks", interruptOnCancel=True)

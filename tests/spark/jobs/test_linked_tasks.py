@@ -54,7 +54,7 @@ def _double(case: int, connection: Any) -> None:
 def test_strangers_neither_end_nor_hold_up_the_job(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linked_tasks, "_PROOF_S", 1)
     job = LinkedTasks(spark, _double, [21])
-    address = job._listener.getsockname()[:2]
+    address = "127.0.0.1", job.port
     with socket.create_connection(address), socket.create_connection(address) as liar:  # the first one says nothing
         liar.sendall(b"\0\0\0\x20" + bytes(32))
         socket.create_connection(address).close()
