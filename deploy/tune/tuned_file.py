@@ -74,7 +74,8 @@ def _put_parents(lines: list[str], node: str, parents: Sequence[str]) -> None:
             last = at
             while "]" not in lines[last].partition("#")[0]:
                 last += 1
-            lines[at : last + 1] = [written]
+            comments = [f"  #{found}" for line in lines[at : last + 1] for found in line.partition("#")[2:] if found]
+            lines[at : last + 1] = [written + "".join(comments)]
             return
     lines.insert(first + 1, written)
 

@@ -79,6 +79,18 @@ def test_file_with_repairers_is_the_tree_that_was_simulated() -> None:
     assert "choose a host" in text
 
 
+def test_comments_beside_replaced_parents_stay() -> None:
+    lines = [
+        f"parents = [  # near\n{line[11:-1]},  # old\n]  # all" if line.startswith("parents") else line
+        for line in UNEVEN.splitlines()
+    ]
+    text = "\n".join(lines)
+    placed = placed_text(text, loads(text), ("floor-2",), {"floor-2": "a reason"})
+    [changed] = [line for line in placed.splitlines() if line.startswith('parents = ["floor-2-extra-repairer"')]
+    assert changed.endswith("]  # near  # old  # all")
+    assert placed.count("# old") == UNEVEN.count("parents")
+
+
 def test_receivers_without_a_table_are_refused_before_the_search(tmp_path: Path) -> None:
     file = tmp_path / "tree.toml"
     file.write_text("nodes = {}")
