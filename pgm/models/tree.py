@@ -94,7 +94,7 @@ def _figures(link: ModelLink, count: int, length: int) -> Iterator[LinkFigures]:
         name=link.name,
         count=count,
         nodes=sum(number for number, _ in each),
-        sends=_sum(_product(each)),
+        sends=_sum(_product(each, length)),
         requests=requests,
         naks=naks,
     )
@@ -104,13 +104,17 @@ def _figures(link: ModelLink, count: int, length: int) -> Iterator[LinkFigures]:
 
 
 def _sum(within: Floats) -> float:
-    return float((1 - within).sum())
+    return 1 + float((1 - within[1:]).sum())  # the first send is made for any number of nodes
 
 
-def _product(each: list[tuple[int, Floats]]) -> Floats:
+def _product(each: list[tuple[int, Floats]], length: int) -> Floats:
+    """Return the product for all nodes, for each number of sends; without nodes it is 1."""
+    logs: Floats = np.zeros(length)
     with np.errstate(divide="ignore"):
-        logs = [number * np.log(one) for number, one in each if number]
-    return np.asarray(np.exp(np.sum(logs, axis=0)), float)
+        for number, one in each:
+            if number:
+                logs += number * np.log(one)
+    return np.asarray(np.exp(logs), float)
 
 
 def supplied(node: ModelNode, length: int) -> Floats:
@@ -133,4 +137,4 @@ def _served(link: ModelLink, length: int) -> Floats:
     if lacking:
         together = math.prod(loss**number for loss, number in lacking)
         return np.asarray(1 - together ** np.arange(length), float)
-    return _product([(node.count, supplied(node, length)) for node in link.nodes])
+    return _product([(node.count, supplied(node, length)) for node in link.nodes], length)

@@ -18,6 +18,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from pgm.errors import UsageError
 from pgm.models.back_off import rate_of
 from pgm.models.tree import ModelLink, ModelNode, supplied
 from pgm.parameters import Parameters
@@ -29,6 +30,7 @@ Floats = npt.NDArray[np.float64]
 
 ROUNDS = 48  # sends of a packet that are considered; 30 % loss leaves 10^-25 of the packets
 _STEPS = 256  # of the time within a back-off
+_MOST_UNSERVED = 1e-3  # nodes of an entry that lack a packet after all sends: the means are then too small
 _LEAST = 1e-9  # probability of a round that counts
 MOST_IN_TRAIN = 64  # packets
 _MOST_ROUNDS = 12  # of NAKs: later ones are too rare to count
@@ -105,9 +107,13 @@ def missing_at(tree: FeedTree, link: FeedLink) -> float:
 
 
 def count(tree: FeedTree, pace: FeedPace) -> dict[str, LinkCounts]:
-    """Return the means of each link, for a feed of this pace. Links without nodes are left out."""
+    """Return the means of each link, for a feed of this pace. Links without nodes are left out.
+
+    Raises `UsageError` if a node loses so much that `ROUNDS` sends do not supply it.
+    """
     found: dict[str, LinkCounts] = {}
     for link in tree.links.values():  # from the source down
+        _require_end(link)
         if link.members:
             upper = found.get(link.upper)
             found[link.name] = _count(
@@ -149,7 +155,7 @@ def _count(tree: FeedTree, link: FeedLink, pace: FeedPace, echo: float) -> LinkC
         to[asked] = to.get(asked, 0.0) + of[name] * (1 - loss_at(link, asked))
     return LinkCounts(
         sends=_mean_sends(needs, copies) + extra,
-        from_sender=_mean_sends(asking_above, 1) + extra,
+        from_sender=1 + (_mean_sends(asking_above, copies) - 1) / copies + extra,
         naks=sum(of.values()),
         naks_to=to,
         naks_of=of,
@@ -158,6 +164,16 @@ def _count(tree: FeedTree, link: FeedLink, pace: FeedPace, echo: float) -> LinkC
         echoes=echoes,
         step_ns=float(times[1]),
     )
+
+
+def _require_end(link: FeedLink) -> None:
+    """Check that the sends which are considered supply all nodes of a link. Raises `UsageError`."""
+    for member in link.members:
+        if member.loss**ROUNDS * member.count > _MOST_UNSERVED:
+            raise UsageError(
+                f"{member.name} on segment {link.name} loses {member.loss:.0%} of all packets: {ROUNDS} sends are not enough",
+                remedy="give smaller losses, or leave the node out",
+            )
 
 
 def _repeats(tree: FeedTree, link: FeedLink) -> float:
@@ -285,7 +301,7 @@ def _mean_sends(needs: list[tuple[Floats, int]], copies: int) -> float:
     for lacks, number in needs:
         product *= (1 - lacks) ** number
     needed = 1 - product
-    return float(needed[0] + copies * needed[1::copies].sum())
+    return 1 + copies * float(needed[1::copies].sum())
 
 
 def _rounds(tree: FeedTree, link: FeedLink, askers: tuple[Asker, ...], copies: int) -> list[tuple[list[float], float]]:

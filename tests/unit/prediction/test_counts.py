@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pgm.errors import UsageError
 from pgm.impairments import Impairment
 from pgm.models.sends import sends_per_packet
 from pgm.prediction.delays import delays_of
@@ -87,3 +88,27 @@ def test_a_repairer_that_assists_repairs_alone_or_too_late(rtt: str, repairs: in
     once = sends_per_packet(0.01, 11) - 1
     assert counts.sends - 1 == pytest.approx(repairs * once, rel=0.02)
     assert counts.from_sender - 1 == pytest.approx(of_relay * once, abs=0.012)
+
+
+def test_two_copies_of_many_rounds_are_shared_by_both_senders() -> None:
+    tree = TreeFile(rtt="8ms")
+    tree.segment("core")
+    tree.source("core")
+    tree.segment("hall", "2%")
+    relay = tree.relay("core", "hall", "0%", more='repairers = ["repairer-hall"]\n')
+    tree.receivers("hall", 10, relay, tree.repairer("hall", relay))
+    [pattern] = [node.name for node in loads(tree.text).nodes.values() if node.is_pattern]
+    counts = predicted(tree.text, counts={pattern: 1_000_000}).counts["hall"]
+    assert counts.from_sender - 1 == pytest.approx((counts.sends - 1) / 2, rel=0.02)
+
+
+def test_losses_beyond_all_sends_are_refused_by_name() -> None:
+    with pytest.raises(UsageError) as error:
+        predicted(floors(["100%"], [3], "0%").text)
+    assert ("segment floor-1 loses 100%" in error.value.message, error.value.remedy[:4]) == (True, "give")
+
+
+def test_relay_without_receivers_below_asks_for_nothing() -> None:
+    text = floors(["3%"], [3], "1%", keeps=False).text
+    [pattern] = [node.name for node in loads(text).nodes.values() if node.is_pattern]
+    assert predicted(text, counts={pattern: 0}).counts["core"].sends == pytest.approx(1.0)
