@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from deploy.terminal.completion import node_names
-from deploy.terminal.options import NEW_FILE, PATH, option, pattern_counts, topology_file
+from deploy.terminal.options import NEW_FILE, PATH, loss_options, option, pattern_counts, topology_file
 from deploy.terminal.output import command, print_json, warn
 from pgm.errors import UsageError
 from pgm.topology.check import load_checked
@@ -19,6 +19,8 @@ from pgm.topology.plan import plan_node
 if TYPE_CHECKING:
     from pgm.prediction.machine import MachineProfile
 
+_LOSSES = ("loss", "burst_loss", "uplink_loss")  # options
+
 
 @click.command()
 @topology_file
@@ -28,7 +30,9 @@ if TYPE_CHECKING:
     help="Print only this node, with every parameter that its role uses and that differs from the default.",
 )
 @click.option(
-    "--predict", is_flag=True, help="Predict sends, NAKs and repair latency, from the losses that the file injects."
+    "--predict",
+    is_flag=True,
+    help="Predict sends, NAKs and repair latency, from the losses that the file or --loss names.",
 )
 @click.option(
     "--telemetry", type=PATH, help="Predict from the losses and round trips in this folder of telemetry of the tree."
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
 )
 @option("--size", type=click.IntRange(8), default=1400, help="Octets of a message.")
 @pattern_counts
+@loss_options
 @click.option(
     "--delay",
     "delays",
@@ -73,7 +78,7 @@ def plan(
     \b
     pgm plan tree.toml
     pgm plan tree.toml --node desk-7
-    pgm plan tree.toml --predict --count 'desk-*=1000'
+    pgm plan tree.toml --predict --count 'desk-*=1000' --loss 1%
     pgm plan tree.toml --telemetry events --json > plan.json
     pgm status tree.toml --predicted plan.json
     pgm plan tree.toml --predict --measure-machine machine.json
@@ -88,7 +93,10 @@ def plan(
         return
     if machine is not None and measure_machine is not None:
         raise UsageError("--machine and --measure-machine name two profiles", remedy="leave out one of them")
-    if predict or telemetry is not None or machine is not None:
+    has_losses = any(offer[key] is not None for key in _LOSSES)
+    if has_losses and telemetry is not None:
+        raise UsageError("--telemetry and --loss both tell the losses", remedy="leave out one of them")
+    if predict or has_losses or telemetry is not None or machine is not None:
         _predict(topology, telemetry, machine or measure_machine, offer, as_json=as_json, is_new=machine is None)
     elif measure_machine is not None:
         _measure(measure_machine)
@@ -122,10 +130,11 @@ def _predict(
     is_new: bool,
 ) -> None:
     """Print the prediction. `machine` is the profile of a machine, to be measured if it `is_new`. Raises `UsageError`."""
-    from deploy.plan.prediction import conditions_of, prediction_lines
+    from deploy.plan.prediction import conditions_of, prediction_lines, with_given_losses
     from pgm.prediction.machine import MachineProfile
     from pgm.prediction.predict import predict
 
+    topology = with_given_losses(topology, offer)
     conditions = conditions_of(topology, telemetry, offer)
     profile = None
     if machine is not None:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from deploy.report.command import steps, summarised
 from deploy.report.measured import measured_of
-from deploy.simulation.command import parse_counts
+from deploy.simulation.command import last_hop_losses, parse_counts
 from deploy.terminal.tables import TableColumn, table
 from pgm.errors import UsageError
 from pgm.impairments import Impairment
 from pgm.prediction.delays import delays_of
 from pgm.prediction.predict import Conditions, Offer
-from pgm.topology.model import Topology
+from pgm.topology.model import NodeTable, Topology
+from pgm.topology.node_plan import Role
+from pgm.topology.plan import require_patterns
+from pgm.units import parse_fraction
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -32,8 +37,31 @@ _NODES = (
 _MACHINE = (TableColumn("processor", 1), TableColumn("memory", 1))
 
 
-def conditions_of(topology: Topology, telemetry: Path | None, offer: dict[str, Any]) -> Conditions:
-    """Return the conditions that the options and telemetry name. Raises `UsageError` if nothing is lost."""
+def with_given_losses(topology: Topology, offer: Mapping[str, Any]) -> Topology:
+    """Return the tree with the losses that the options name, as `pgm sim` injects them. Raises `UnitError`."""
+    last_hop = last_hop_losses(offer["loss"], offer["burst_loss"])
+    uplink = None if offer["uplink_loss"] is None else Impairment(loss=parse_fraction(offer["uplink_loss"]))
+    nodes = {name: _with_loss(node, last_hop, uplink) for name, node in topology.nodes.items()}
+    return attrs.evolve(topology, nodes=nodes)
+
+
+def _with_loss(node: NodeTable, last_hop: Impairment | None, uplink: Impairment | None) -> NodeTable:
+    loss = {Role.SOURCE: None, Role.RECEIVER: last_hop}.get(node.role, uplink)
+    if loss is None:
+        return node
+    lines = tuple(attrs.evolve(line, loss=loss) for line in node.lines)
+    if node.upstream is not None:  # a relay: the losses of its segments below stay as they are
+        return attrs.evolve(node, upstream=attrs.evolve(node.upstream, loss=loss), lines=lines)
+    return attrs.evolve(node, loss=loss, lines=lines)
+
+
+def conditions_of(topology: Topology, telemetry: Path | None, offer: Mapping[str, Any]) -> Conditions:
+    """Return the conditions that the options and telemetry name.
+
+    Raises `UsageError` if nothing is lost, and `TopologyError` for the count of a pattern that is not in the file.
+    """
+    counts = parse_counts(offer["counts"])
+    require_patterns(topology, counts)
     losses: dict[tuple[str, str], Impairment] = {}
     trips: dict[str, int] = {}
     if telemetry is not None:
@@ -43,12 +71,12 @@ def conditions_of(topology: Topology, telemetry: Path | None, offer: dict[str, A
     elif not _loses(topology):
         raise UsageError(
             "the file injects no losses, so there is nothing to predict",
-            remedy="give --telemetry of the real tree, or loss = {...} in the file",
+            remedy="give --loss, or --telemetry of the real tree, or loss = {...} in the file",
         )
     return Conditions(
         delays=delays_of(topology, trips, offer["delays"]),
         losses=losses,
-        counts=parse_counts(offer["counts"]),
+        counts=counts,
         offer=Offer(rate=offer["rate"], size=offer["size"]),
     )
 

@@ -16,7 +16,7 @@ import click
 from deploy.node.roles import build_core
 from deploy.simulation.in_parts import run_cut
 from deploy.terminal.exit_codes import EXIT_FAILED
-from deploy.terminal.options import FOLDER, option, pattern_counts, tape_folder, topology_file
+from deploy.terminal.options import FOLDER, loss_options, option, pattern_counts, tape_folder, topology_file
 from deploy.terminal.output import command, print_json, warn
 from pgm.errors import UsageError
 from pgm.impairments import Impairment
@@ -78,7 +78,8 @@ def with_losses(plan: NodePlan, last_hop: Impairment | None, uplink: float | Non
     return attrs.evolve(plan, segments=tuple(segments))
 
 
-def _last_hop(loss: str | None, burst_loss: str | None) -> Impairment | None:
+def last_hop_losses(loss: str | None, burst_loss: str | None) -> Impairment | None:
+    """Return the losses of last hops that options name; None keeps those of the file. Raises `UnitError`."""
     if loss is None and burst_loss is None:
         return None
     return Impairment(loss=parse_fraction(loss or "0%"), burst_loss=parse_fraction(burst_loss or "0%"))
@@ -116,11 +117,7 @@ def _bar(is_quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
     "--rate", type=click.IntRange(0), default=0, show_default="half of the stream's rate", help="Messages a second."
 )
 @pattern_counts
-@click.option("--loss", metavar="SHARE", help="Random loss on every last hop, instead of the file's.")
-@click.option(
-    "--burst-loss", metavar="SHARE", help="Loss in bursts of mean 8 packets on every last hop, instead of the file's."
-)
-@click.option("--uplink-loss", metavar="SHARE", help="Random loss between the tiers, instead of the file's.")
+@loss_options
 @option("--delay", default="50us", help="Delay from a segment to a node.")
 @click.option(
     "--fault",
@@ -194,7 +191,7 @@ def sim(
     is_cut = any(option is not None for option in (parts, real, master))
     if is_cut:
         _refuse_records(telemetry, tape)
-    last_hop = _last_hop(loss, burst_loss)
+    last_hop = last_hop_losses(loss, burst_loss)
     uplink = None if uplink_loss is None else parse_fraction(uplink_loss)
     plans, rest = _planned(file, counts, real, lambda plan: with_losses(plan, last_hop, uplink))
     try:

@@ -25,6 +25,16 @@ message_size = option("--size", type=click.IntRange(8), default=1400, help="Octe
 loss_seed = click.option("--seed", help="Seed of the losses that the topology injects.")
 
 
+def loss_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options for losses instead of those of the topology file."""
+    uplink = click.option(
+        "--uplink-loss", metavar="SHARE", help="Random loss between the tiers, instead of the file's."
+    )
+    bursts = click.option("--burst-loss", metavar="SHARE", help="Loss in bursts of mean 8 packets on every last hop, instead of the file's.")  # fmt: skip
+    random = click.option("--loss", metavar="SHARE", help="Random loss on every last hop, instead of the file's.")
+    return random(bursts(uplink(function)))
+
+
 def generated_messages(text: str) -> Callable[..., Any]:
     """Return the option for the number of test messages."""
     return click.option("--generate", "messages", type=click.IntRange(0), default=0, metavar="N", help=text)

@@ -85,10 +85,8 @@ def _entry_of(tree: Tree, name: str) -> tuple[NodeTable, int | None]:
 def plan_all(topology: Topology, counts: Mapping[str, int] | None = None) -> dict[str, NodePlan]:
     """Return the plans of all nodes by name. `counts` overrides the `count` of patterns. Raises `TopologyError`."""
     tree = checked_tree(topology)
+    require_patterns(topology, counts or {})
     patterns = {node.name: node.instances for node in tree.nodes if node.is_pattern}
-    for name in counts or {}:
-        if name not in patterns:
-            raise _error(topology, ("nodes",), f"there is no pattern {name!r} to count", suggestion(name, patterns))
     patterns |= counts or {}
     if counts:  # the counts determine the peers on a unicast leg
         nodes = {
@@ -153,6 +151,14 @@ def checked_tree(topology: Topology) -> Tree:
     if report.errors:
         raise error_of(report.errors)
     return Tree.of(topology)
+
+
+def require_patterns(topology: Topology, names: Iterable[str]) -> None:
+    """Check that names are those of patterns. Raises `TopologyError`."""
+    patterns = [node.name for node in topology.nodes.values() if node.is_pattern]
+    for name in names:
+        if name not in patterns:
+            raise _error(topology, ("nodes",), f"there is no pattern {name!r} to count", suggestion(name, patterns))
 
 
 def _error(topology: Topology, path: KeyPath, message: str, remedy: str) -> Exception:

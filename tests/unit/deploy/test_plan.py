@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from deploy.report.measured import measured_of
 from deploy.report.page import page
 from deploy.status.status import _with_predicted
 from pgm.impairments import Impairment
+from pgm.models.sends import repairs_per_packet
 from pgm.prediction.beside import of_report
 from tests.cli.command import invoked
 from tests.cli.test_json import documented
@@ -42,7 +45,22 @@ def test_plan_predicts_links_and_nodes(tmp_path: Path) -> None:
 
 def test_plan_without_losses_names_the_remedy() -> None:
     done = invoked("plan", ROOT / "deploy/topologies/campus-1000.toml", "--predict")
-    assert (done.code, "--telemetry" in done.err) == (2, True)
+    assert (done.code, "--telemetry" in done.err, "--loss" in done.err) == (2, True, True)
+
+
+def test_plan_takes_the_losses_of_a_simulation(tmp_path: Path) -> None:
+    floor = ROOT / "deploy/topologies/trading-floor.toml"
+    done = invoked("plan", floor, "--loss", "3%", "--uplink-loss", "0.5%", "--json").json["prediction"]
+    rows = {row["link"]: row for row in done["feeds"][0]["links"]}
+    assert rows["floor-2"]["missing_at_sender"] == pytest.approx(0.005)
+    assert rows["floor-2"]["sends"] == pytest.approx(1 + repairs_per_packet([0.03, 0.005], [4, 1]), rel=0.01)
+    both = invoked("plan", floor, "--loss", "3%", "--telemetry", tmp_path)
+    assert (both.code, "both tell the losses" in both.err) == (2, True)
+
+
+def test_plan_refuses_counts_of_unknown_patterns() -> None:
+    done = invoked("plan", HALL, "--predict", "--count", "devices-*=5")
+    assert (done.code, "did you mean 'device-*'?" in done.err) == (2, True)
 
 
 def test_plan_refuses_profiles_before_a_minute_of_measurement(tmp_path: Path) -> None:
