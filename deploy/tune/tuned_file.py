@@ -12,6 +12,8 @@ from pgm.parameters import ROWS
 from pgm.topology.load import loads
 from pgm.topology.model import Topology
 
+# Comments that this module wrote beside values: reasons of an earlier search
+_OWN = re.compile(r"was .*measured with all values together|unchanged$|at most a quarter of |\d+ times the sufficient ")
 _HEADER = re.compile(r"^\s*\[")
 
 
@@ -90,39 +92,62 @@ def tuned_text(
     """Return a file's text with `head` first, the candidate's values, and `why` beside each. Raises `TopologyError`."""
     lines = text.splitlines()
     for segment, values in candidate.overrides:
-        written = {
-            key: ROWS[key].spell(value)
-            for key, value in {**topology.segments[segment].parameters, **dict(values)}.items()
-        }
-        _put(lines, segment, written, {key: why.get((segment, key), "") for key in written})
+        given = {key: _valued(ROWS[key].spell(value)) for key, value in topology.segments[segment].parameters.items()}
+        reasons = {key: f"  # {why[segment, key]}" if (segment, key) in why else "" for key, _ in values}
+        _put(lines, segment, given, {key: _valued(ROWS[key].spell(value)) + reasons[key] for key, value in values})
     comments = "\n".join(f"# {line}".rstrip() for line in head)
     result = f"{comments}\n" + "\n".join(lines) + "\n"
     loads(result, "<tuned>")
     return result
 
 
-def _put(lines: list[str], segment: str, values: dict[str, str], why: dict[str, str]) -> None:
-    """Replace the parameters of a segment, in place, in the lines of a file."""
+def _put(lines: list[str], segment: str, given: dict[str, str], chosen: dict[str, str]) -> None:
+    """Put the `chosen` parameters of a segment beside those `given`, in place, in the lines of a file.
+
+    Keys are parameters, and values the text behind the equals sign. Comments of the file stay.
+    """
+    table = _table(lines, f"segments.{segment}.parameters")
+    if table is None:
+        _move_to_table(lines, segment, given)
+        table = _table(lines, f"segments.{segment}.parameters")
+    assert table is not None, segment
+    first, end = table
+    while end > first + 1 and not lines[end - 1].strip():
+        end -= 1
+    for key, value in chosen.items():
+        at = next((at for at in range(first + 1, end) if re.match(rf"\s*\"?{key}\"?\s*=", lines[at])), None)
+        if at is None:
+            lines.insert(end, f"{key} = {value}")
+            end += 1
+        else:
+            lines[at] = f"{key} = {value}{_notes(lines[at])}"
+
+
+def _move_to_table(lines: list[str], segment: str, given: dict[str, str]) -> None:
+    """Replace the key `parameters` of a segment, in place, by a table with the same parameters."""
     segment_table = _table(lines, f"segments.{segment}")
-    parameter_table = _table(lines, f"segments.{segment}.parameters")
-    if parameter_table is not None:
-        first, end = parameter_table
-        del lines[first:end]
-        segment_table = _table(lines, f"segments.{segment}")
     assert segment_table is not None, segment
     first, end = segment_table
+    notes: dict[str, str] = {}
     for at in range(end - 1, first, -1):
-        if re.match(r"\s*parameters\s*[=.]", lines[at]):
+        if found := re.match(r"\s*parameters\s*(?:\.\s*\"?(\w+)\"?\s*)?=", lines[at]):
+            notes[found[1] or ""] = _notes(lines[at])
             del lines[at]
             end -= 1
     while end > first + 1 and not lines[end - 1].strip():
         end -= 1
-    written = [f"[segments.{_spell(segment)}.parameters]"]
-    for key, value in values.items():
-        quoted = value if re.fullmatch(r"-?\d+|true|false", value) else f'"{value}"'
-        comment = f"  # {why[key]}" if why[key] else ""
-        written.append(f"{key} = {quoted}{comment}")
-    lines[end:end] = written
+    header = f"[segments.{_spell(segment)}.parameters]{notes.get('', '')}"
+    lines[end:end] = [header, *(f"{key} = {value}{notes.get(key, '')}" for key, value in given.items())]
+
+
+def _notes(line: str) -> str:
+    """Return the comments at the end of a line, without those of an earlier search."""
+    notes = [note.strip() for note in line.split("#")[1:]]
+    return "".join(f"  # {note}" for note in notes if note and not _OWN.match(note))
+
+
+def _valued(value: str) -> str:
+    return value if re.fullmatch(r"-?\d+|true|false", value) else _quoted(value)
 
 
 def _spell(name: str) -> str:

@@ -61,6 +61,32 @@ def test_tune_file_without_room_for_timers_is_refused_first(segments: str, has_t
     assert again.segments["floor.2"].parameters["nak_bo_ivl"] == 5 * MILLISECOND
 
 
+@pytest.mark.parametrize(
+    ("parameters", "tuned"),
+    [
+        (
+            '[segments."floor.2".parameters]\n# Anna\nnak_bo_ivl = "9ms"  # was 16ms; measured with all values together  # mine\n'
+            'nak_rpt_ivl = "60ms"   # kept\n',
+            '# Anna\nnak_bo_ivl = "5ms"  # was 9ms  # mine\nnak_rpt_ivl = "60ms"   # kept\nrdata_hold_ivl = "2ms"\n',
+        ),
+        (
+            'parameters = { nak_bo_ivl = "9ms" }  # near\n',
+            '[segments."floor.2".parameters]  # near\nnak_bo_ivl = "5ms"  # was 9ms\nrdata_hold_ivl = "2ms"\n',
+        ),
+        (
+            'parameters.nak_bo_ivl = "9ms" # near\n',
+            '[segments."floor.2".parameters]\nnak_bo_ivl = "5ms"  # was 9ms  # near\nrdata_hold_ivl = "2ms"\n',
+        ),
+    ],
+)
+def test_tuned_values_leave_comments_of_the_file(parameters: str, tuned: str) -> None:
+    text = _TREE.format(segments=f'[segments."floor.2"]\n{_KEYS}{parameters}# of the source')
+    values = (("nak_bo_ivl", 5 * MILLISECOND), ("rdata_hold_ivl", 2 * MILLISECOND))
+    why = {("floor.2", "nak_bo_ivl"): "was 9ms"}
+    written = tuned_text(text, loads(text), Candidate((("floor.2", values),)), ["head"], why)
+    assert tuned + "# of the source\n[nodes.source]" in written
+
+
 def test_tune_refuses_a_bad_file_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deploy.terminal.svg.require_matplotlib", lambda: None)
     monkeypatch.setattr("deploy.tune.command.spark_session", lambda *_, **__: pytest.fail("Spark was started"))
