@@ -35,7 +35,7 @@ Finding = dict[str, Any]
 class Findings:
     """Series of a folder of tables, which grow with it, and the changes found in them.
 
-    `on_finding` receives each change once. Series have the minutes of a week at most, of 10,000 links.
+    `on_finding` receives each change once, also over restarts: the file of findings has those of earlier jobs. Series have the minutes of a week at most, of 10,000 links.
     """
 
     tables: TableFolder
@@ -61,12 +61,15 @@ class Findings:
             ]
             self._last = sorted(found, key=lambda finding: (finding["at"], finding["link"]), reverse=True)
             value = {"looked": iso(time.time_ns() // 1000), "series": len(self._series), "findings": self._last}
-            self.tables.put(FINDINGS_FILE, json.dumps(value).encode())
             self._tell()
+            self.tables.put(FINDINGS_FILE, json.dumps(value).encode())
         self._looked_s = time.monotonic()
         return self._last
 
     def _tell(self) -> None:
+        if self._looked_s < 0:
+            for finding in self._earlier():
+                self._told.setdefault((finding["link"], finding["figure"]), []).append(finding["at_us"])
         for finding in reversed(self._last):
             at_us = finding["at_us"]
             told = self._told.setdefault((finding["link"], finding["figure"]), [])
@@ -74,6 +77,14 @@ class Findings:
                 self.on_finding(finding)
                 told.append(at_us)
                 del told[:-_MOST_TOLD]
+
+    def _earlier(self) -> list[Finding]:
+        """Return the findings of an earlier job; none from a file that is damaged."""
+        try:
+            found: list[Finding] = json.loads((self.tables.folder / FINDINGS_FILE).read_bytes())["findings"]
+            return [one for one in found if {"link", "figure", "at_us"} <= one.keys()]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return []
 
     def _take_new_files(self) -> bool:
         is_new = False

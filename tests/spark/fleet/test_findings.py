@@ -103,6 +103,7 @@ def test_findings_are_told_once_and_shown_by_the_monitor(tmp_path: Path) -> None
     (found,) = findings.look()
     write(tables, "part-3", range(240, 260), 0.02)
     findings.look()
+    Findings(tables, lambda finding: told.append(finding["text"])).look()
     assert len(told) == 1
     listed = invoked("fleet", "changes", tmp_path, "--json")
     assert listed.code == 0
