@@ -32,6 +32,7 @@ _SESSIONS = "pgm.sessions"
 _COPIES = "pgm.copies"
 _HOUR, _STREAM = "received_hour", "stream"  # fields of the partition
 _KEPT_SNAPSHOTS = 50
+_IO = "pgm.archive.tables.synced_io.SyncedFileIO"
 _PROPERTIES = {
     "format-version": "2",
     "commit.retry.num-retries": "0",  # a second writer has read other progress: it must begin again
@@ -177,7 +178,8 @@ def _catalog(at: IcebergName) -> Catalog:
         except Exception as error:
             raise TableError(f"catalog {at.catalog} cannot be opened: {error}", remedy="see .pyiceberg.yaml") from None
     path = at.root.resolve() / CATALOG
-    return load_catalog("pgm", type="sql", uri=f"sqlite:///{path}", warehouse=_uri(at.root.resolve()))
+    places = {"uri": f"sqlite:///{path}", "warehouse": _uri(at.root.resolve())}
+    return load_catalog("pgm", type="sql", **places, **{"py-io-impl": _IO})
 
 
 def _close(catalog: Catalog) -> None:

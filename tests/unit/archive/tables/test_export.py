@@ -57,6 +57,17 @@ def test_export_has_every_row_once_and_goes_on(tmp_path: Path, kind: str) -> Non
     assert (extent.oldest, extent.next_sqn, extent.rows) == (0, 1300, 1183)
 
 
+@kinds
+def test_files_of_a_commit_are_on_the_disk(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: set[int] = set()
+    monkeypatch.setattr(os, "fsync", lambda file: synced.add(os.fstat(file).st_ino))
+    root = tmp_path / "table"
+    exported(kind, archive_of(tmp_path / "a", parts(0, 200)), root)
+    held = [path for path in root.rglob("*") if path.is_file() and path.name not in ("_pgm.lock", "catalog.db")]
+    assert [path for path in held if path.stat().st_ino not in synced] == []
+    assert held
+
+
 def test_copy_of_an_archive_adds_no_row(tmp_path: Path) -> None:
     archive_of(tmp_path / "all" / "a", parts(0, 200))
     shutil.copytree(tmp_path / "all" / "a", tmp_path / "all" / "b")
