@@ -27,10 +27,10 @@ from deploy.tune.space import TunableParameter, overrides_of, tunable_parameters
 from deploy.tune.trial import Candidate, RunMeasures, TrialSetting, TuneTrial, asked_segments, run
 from deploy.tune.tuned_file import placed_text, require_receivers, require_tables, tuned_text
 from pgm.errors import UsageError
-from pgm.impairments import Impairment
 from pgm.parameters import ROWS
 from pgm.prediction.delays import delays_of
 from pgm.prediction.predict import Conditions, Offer
+from pgm.prediction.tree import Losses
 from pgm.topology.load import load_checked, loads
 from pgm.topology.model import Topology
 from pgm.topology.node_plan import Role
@@ -38,7 +38,6 @@ from pgm.topology.precedence import settings_of, value_of
 from pgm.units import SECOND
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
     from rich.table import Table
 
     from deploy.tune.score import Score
@@ -86,7 +85,12 @@ _LONGEST_S = 20.0  # processor time of simulations that are run in this process,
     metavar="SEGMENT=TIME",
     help="Delay from a segment to a node, instead of the delay from telemetry or rtt; may be repeated.",
 )
-@click.option("--master", default="", metavar="URL", help="Spark master; by default all cores of this machine.")
+@click.option(
+    "--master",
+    default="",
+    metavar="URL",
+    help="Spark master; by default this process for small searches, else all cores of this machine.",
+)
 @option("--seed", type=int, default=1, help="The same seed gives the same result.")
 @click.option(
     "--place",
@@ -104,7 +108,7 @@ def tune(
     The command runs thousands of simulations with the cores of the real processes. It varies back-offs, repeat and data
     intervals and the hold time of repairers, segment by segment. The simulated losses come from telemetry, or from FILE.
     The best candidate repairs fastest with little traffic and few NAKs at the source, and loses no more packets than FILE
-    itself. The new file has the reason beside each value, and names the segment where one more repairer would help most.
+    itself. The new file has the former value beside each value, and names the segment where one more repairer would help most.
 
     \b
     pgm demo --write tree.toml && pgm demo --telemetry events
@@ -112,13 +116,14 @@ def tune(
     pgm tune deploy/topologies/lossy-wan.toml --runs 400
 
     With --place the command computes by formulas where more repairers help most, and simulates the best placements beside an
-    even spread. The new file has these repairers, and the receivers ask them first. Small trees need no Spark.
+    even spread. The new file has these repairers, and the receivers ask them first.
 
     \b
     pgm tune tree.toml --place 2 --telemetry events
     pgm tune tree.toml --place 2 --timers
 
-    The command needs pip install 'pgm-repair-network[spark]' and Java 17 or later.
+    Simulations of more than some 20 s of a core, telemetry of more than 16 MiB, or a --master, need
+    pip install 'pgm-repair-network[spark]' and Java 17 or later.
     """
     pictures.require_matplotlib()
     check_out(out)
@@ -128,10 +133,9 @@ def tune(
         _place(file, topology, telemetry, out, master, as_json, options)
         return
     other = None if beside is None else same_tree(file, topology, beside)
-    with spark_session("pgm tune", master, quick=True) as spark:
-        started = time.monotonic()
-        with _line(as_json) as say:
-            search = _search(spark, file, topology, telemetry, other, options, say)
+    started = time.monotonic()
+    with _line(as_json) as say:
+        search = _search(file, topology, telemetry, master, other, options, say)
     result, setting, parameters, usage = search
     chosen, why = with_caches(result, topology)
     untouched = untouched_lines(topology, parameters)
@@ -179,25 +183,26 @@ def same_tree(file: Path, topology: Topology, beside: Path) -> Topology:
     return other
 
 
+def _measured(telemetry: Path | None, master: str, say: Callable[[str], None]) -> tuple[Losses, dict[str, int]]:
+    """Return the losses and round trips of telemetry; none without telemetry."""
+    if telemetry is None:
+        return {}, {}
+    say("reading the telemetry")
+    return measured_of(summarised(telemetry, master, say))
+
+
 def _search(
-    spark: SparkSession,
     file: Path,
     topology: Topology,
     telemetry: Path | None,
+    master: str,
     other: Topology | None,
     options: dict[str, Any],
     say: Callable[[str], None],
 ) -> tuple[SearchResult, TrialSetting, list[TunableParameter], Any]:
     from deploy.tune.search import TimerSearch
-    from pgm.spark.jobs.parallel_runs import Sweep
 
-    losses: dict[tuple[str, str], Impairment] = {}
-    trips: dict[str, int] = {}
-    if telemetry is not None:
-        from pgm.spark.jobs import events, summary
-
-        say("reading the telemetry")
-        losses, trips = summary.measured(events.read(spark, telemetry))
+    losses, trips = _measured(telemetry, master, say)
     delays = delays_of(topology, trips, options["delays"])
     setting, seconds = _calibrated(_setting(file, options, delays, losses), options["messages"], say)
     parameters = _asked_parameters(setting, topology, delays)
@@ -211,9 +216,10 @@ def _search(
         step[0] = text
         say(text)
 
-    sweep = Sweep(spark, run, seconds, lambda done, of: say(f"{step[0]}: {done:,} of {of:,} simulations"))
-    search = TimerSearch(sweep, setting, parameters, topology, options["seed"], options["runs"], say_step)
-    return search.go(shapes_of(topology), known), setting, parameters, sweep.usage
+    is_small = not master and seconds * options["runs"] <= _LONGEST_S
+    with _runner(master, seconds, is_small, lambda done, of: say(f"{step[0]}: {done:,} of {of:,} simulations")) as runs:
+        search = TimerSearch(runs, setting, parameters, topology, options["seed"], options["runs"], say_step)
+        return search.go(shapes_of(topology), known), setting, parameters, runs.usage
 
 
 def _asked_parameters(setting: TrialSetting, topology: Topology, delays: dict[str, int]) -> list[TunableParameter]:
@@ -222,9 +228,7 @@ def _asked_parameters(setting: TrialSetting, topology: Topology, delays: dict[st
     return [one for one in tunable_parameters(topology, delays) if one.segment in asked]
 
 
-def _setting(
-    file: Path, options: dict[str, Any], delays: dict[str, int], losses: dict[tuple[str, str], Impairment]
-) -> TrialSetting:
+def _setting(file: Path, options: dict[str, Any], delays: dict[str, int], losses: Losses) -> TrialSetting:
     return TrialSetting(
         text=file.read_text(),
         path=str(file),
@@ -301,11 +305,7 @@ def _placed(
 ) -> tuple[PlaceResult, tuple[SearchResult, list[TunableParameter]] | None, Any]:
     """Return the placements, and with --timers the timers found together with them, and the cost."""
     topology, seeds = request.topology, request.seeds
-    losses: dict[tuple[str, str], Impairment] = {}
-    trips: dict[str, int] = {}
-    if request.telemetry is not None:
-        say("reading the telemetry")
-        losses, trips = measured_of(summarised(request.telemetry, request.master, say))
+    losses, trips = _measured(request.telemetry, request.master, say)
     delays = delays_of(topology, trips, options["delays"])
     conditions = Conditions(
         delays=delays,
@@ -317,7 +317,8 @@ def _placed(
     search = PlaceSearch(topology, conditions, shapes_of(topology), say)
     search.require(request.number)
     setting, seconds = _calibrated(_setting(request.file, options, delays, losses), options["messages"], say)
-    is_small = not options["timers"] and not request.master and seconds * seeds * MOST_PROVED <= _LONGEST_S
+    number = 2 * seeds * MOST_PROVED + request.runs if options["timers"] else seeds * MOST_PROVED
+    is_small = not request.master and seconds * number <= _LONGEST_S
     step = ["simulating placements"]
 
     def say_step(text: str) -> None:

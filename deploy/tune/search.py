@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
+from deploy.tune.place import Runs
 from deploy.tune.score import Score, mean, value_of
 from deploy.tune.space import TunableParameter, child_of, draw, rounded, sound
 from deploy.tune.trial import Candidate, RunMeasures, TrialSetting, TuneTrial
 from pgm.parameters import ROWS
-from pgm.spark.jobs.parallel_runs import Sweep
 from pgm.topology.model import Topology
 from pgm.topology.node_plan import Role
 from pgm.units import MILLISECOND
@@ -61,7 +61,7 @@ class SearchResult:
 class TimerSearch:
     """Search with about `runs` simulations. `say` gets the name of each step."""
 
-    sweep: Sweep
+    sweep: Runs
     setting: TrialSetting
     parameters: list[TunableParameter]
     topology: Topology

@@ -1,4 +1,4 @@
-"""All jobs over a folder of telemetry, as one plain value for `pgm report` and `pgm tune`."""
+"""All jobs over a folder of telemetry, as one plain value for `pgm report`, `pgm tune` and `pgm plan`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812  # the usual name
 from pgm.deprecated import KEYS, with_former_names
 from pgm.figures.rules import MAX_BURST_LENGTHS, MAX_EXCESS_ROWS, Summary, link_row, timeline_window_s
 from pgm.figures.summary import no_events
-from pgm.impairments import Impairment
 from pgm.spark.jobs import losses, repairs, timers
-from pgm.units import MILLISECOND
 
 
 def summarise(
@@ -85,25 +83,3 @@ def rows_of(table: DataFrame) -> list[Summary]:
 def _plain(value: Any) -> Any:
     # Spark gives times in the zone of this process, without naming it.
     return value.astimezone(datetime.UTC).isoformat() if isinstance(value, datetime.datetime) else value
-
-
-def models(summary: Summary) -> dict[tuple[str, str], Impairment]:
-    """Return the model fitted to each link into a node, by segment and node."""
-    return {
-        (row["segment"], row["node"]): Impairment(**row["model"]) for row in summary["links"] if row["node"] is not None
-    }
-
-
-def measured(events: DataFrame) -> tuple[dict[tuple[str, str], Impairment], dict[str, int]]:
-    """Return the measured input of a simulation.
-
-    The first value is the loss of each link into a node, by segment and node. The second is the round trip to the
-    answering node, in ns by segment.
-    """
-    links = [link_row(row) for row in rows_of(losses.links(events))]
-    trips: dict[str, int] = {}
-    for row in rows_of(timers.timers(events)):
-        if row["timer"] == "nak_rpt_ivl" and row["answers_p50_ms"] is not None:
-            trip = round(row["answers_p50_ms"] * MILLISECOND)
-            trips[row["segment"]] = min(trip, trips.get(row["segment"], trip))
-    return models({"links": links}), trips

@@ -10,10 +10,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from deploy.node.roles import build_core
+from deploy.report.measured import measured_of
 from deploy.simulation.command import with_losses
 from pgm.core.effects import Send
 from pgm.core.segment import Channel
 from pgm.figures import gilbert_elliott as fit
+from pgm.figures.rules import link_row
 from pgm.impairments import Impairment
 from pgm.parameters import Parameters
 from pgm.sim.checks.checker import Checker
@@ -169,7 +171,8 @@ def test_the_fit_recovers_what_was_injected(spark: SparkSession, tmp_path: Path)
 
 def test_jobs_summary_has_the_inputs_of_a_simulation(simulated: tuple[DataFrame, Truth, Report]) -> None:
     table, truth, _ = simulated
-    models, trips = summary.measured(table)
+    links = [link_row(row) for row in summary.rows_of(losses.links(table))]
+    models, trips = measured_of({"links": links, "timers": summary.rows_of(timers.timers(table))})
     lost = truth.lost("north", "north-1")
     assert models["north", "north-1"].asked == pytest.approx(len(lost) / len(truth.sent["north"]), rel=0.02)
     assert trips["north"] == pytest.approx(100_000, rel=0.05)  # twice the 50 us of every link

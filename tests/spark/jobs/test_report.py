@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from deploy.cli import main
 from deploy.node.roles import build_core
+from deploy.report.measured import measured_of
 from deploy.report.page import page
 from deploy.simulation.command import with_losses
 from pgm.figures import summary as in_memory
@@ -60,7 +61,7 @@ def test_every_column_has_a_heading(told: summary.Summary) -> None:
 
 def test_the_summary_is_json_and_names_the_models(told: summary.Summary) -> None:
     assert json.loads(json.dumps(told)) == told
-    models = summary.models(told)
+    models, _ = measured_of(told)
     assert models["north", "north-1"].loss == pytest.approx(0.2, rel=0.15)
     assert models["north", "north-2"].loss == pytest.approx(0.03, rel=0.4)
     assert told["left_out"] == []

@@ -16,6 +16,7 @@ from pgm.prediction.delays import delays_of
 from pgm.topology.load import load_checked, loads
 from pgm.topology.plan import plan_all
 from pgm.units import MILLISECOND
+from tests.cli.command import invoked
 
 _TREE = """\
 version = 1
@@ -97,6 +98,16 @@ def test_tune_refuses_a_bad_file_before_spark_starts(tmp_path: Path, monkeypatch
     with pytest.raises(SystemExit) as ended:
         tune.main([str(file), "--out", str(tmp_path / "tuned.toml")], standalone_mode=False)
     assert ended.value.code == 2
+
+
+def test_small_search_of_timers_needs_no_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deploy.tune.command.spark_session", lambda *_, **__: pytest.fail("Spark was started"))
+    file, out = tmp_path / "tree.toml", tmp_path / "tuned.toml"
+    file.write_text(_TREE.format(segments=f'[segments."floor.2"]\n{_KEYS}loss = {{ loss = "10%" }}\n'))
+    done = invoked("tune", file, "--runs", "100", "--messages", "30", "--size", "200", "--out", out, "--json")
+    assert done.code == 0, done
+    assert (done.json["simulations"] >= 100, done.json["best"]["score"] <= 1) == (True, True)
+    assert "nak_bo_ivl" in out.read_text()
 
 
 def test_tune_any_suitable_segment_can_have_a_repairer() -> None:
