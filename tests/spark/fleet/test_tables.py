@@ -59,6 +59,7 @@ def run(spark: SparkSession, events: str, tables: Path, **options: str) -> None:
         query.stop()
 
 
+@pytest.mark.timeout(240)
 def test_stream_gives_the_rows_of_the_batch(spark: SparkSession, tmp_path: Path) -> None:
     events, other = tmp_path / "events", tmp_path / "other"
     other.mkdir()

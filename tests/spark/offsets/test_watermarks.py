@@ -42,6 +42,7 @@ def _bars(rows: DataFrame) -> DataFrame:
     return bars.select("window.start", *bars.columns[1:]).toDF(*_BAR)
 
 
+@pytest.mark.timeout(240)
 def test_bars_of_three_hours_are_those_of_a_batch(spark: SparkSession, tmp_path: Path, recorders: str) -> None:
     register(spark)
     options = {"recorders": recorders, "columns": "tsi,sqn,received", "localFiles": "false"}

@@ -85,6 +85,7 @@ def test_a_micro_batch_waits_for_enough_rows(recorders: str) -> None:
     assert read_options({"recorders": recorders, "maxTriggerDelay": "2m"}, READ).most_delay_s == 120
 
 
+@pytest.mark.timeout(240)
 def test_progress_of_a_query_counts_its_losses(spark: SparkSession, tmp_path: Path, recorders: str) -> None:
     pgm.spark.register(spark)
     options = {"recorders": recorders, "columns": "sqn,count,lost,value", "startingOffsets": f'{{"{KEY}": 900}}'}
