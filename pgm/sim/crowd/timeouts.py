@@ -27,18 +27,23 @@ class CrowdTimeouts:
         waits: Times = np.minimum(max(self.ceiling_ns, self._least_ns), self._factor[members] * self._base[members])
         return waits
 
-    def answered(self, members: Members, took_ns: Times, is_repeated: npt.NDArray[np.bool_], times: Times) -> Members:
+    def answered(self, members: Members, took_ns: Times, is_repeated: npt.NDArray[np.bool_], times: int = 1) -> Members:
         """Note `times` answers for each of some members, all different. Return those whose first answers these are."""
         took = np.where(is_repeated, np.minimum(took_ns, self._base[members]), took_ns)
         mean, deviation = self._mean[members], self._deviation[members]
         is_first = mean == 0
         mean, deviation = np.where(is_first, took, mean), np.where(is_first, took // 2, deviation)
-        left = times - is_first
-        kept, deviation_kept = _KEPT**left, _DEVIATION_KEPT**left
-        error = took - mean
-        spread = (1 - _DEVIATION_KEPT) / (_KEPT - _DEVIATION_KEPT) * (kept - deviation_kept)
-        deviation = np.rint(deviation * deviation_kept + np.abs(error) * spread).astype(np.int64)
-        mean += np.rint(error * (1 - kept)).astype(np.int64)
+        error = took - mean  # 0 for first answers
+        if times == 1:  # the usual case; powers of arrays take longer than all the rest
+            moved = np.rint(deviation * _DEVIATION_KEPT + np.abs(error) * (1 - _DEVIATION_KEPT)).astype(np.int64)
+            deviation = np.where(is_first, deviation, moved)
+            mean += np.rint(error * (1 - _KEPT)).astype(np.int64)
+        else:
+            left = times - is_first
+            kept, deviation_kept = _KEPT**left, _DEVIATION_KEPT**left
+            spread = (1 - _DEVIATION_KEPT) / (_KEPT - _DEVIATION_KEPT) * (kept - deviation_kept)
+            deviation = np.rint(deviation * deviation_kept + np.abs(error) * spread).astype(np.int64)
+            mean += np.rint(error * (1 - kept)).astype(np.int64)
         self._mean[members], self._deviation[members] = mean, deviation
         self._base[members] = np.maximum(self._least_ns, mean + _DEVIATIONS * deviation)
         self._factor[members[~is_repeated]] = 1

@@ -50,7 +50,7 @@ def test_timeouts_are_those_of_the_core() -> None:
         if kind == "answer":
             took, is_repeated, times = rng.randint(1000, 300_000), rng.random() < 0.3, rng.choice([1, 1, 2, 5])
             core.answered(took, is_repeated=is_repeated, times=times)
-            crowd.answered(chosen, np.array([took]), np.array([is_repeated]), np.array([times]))
+            crowd.answered(chosen, np.array([took]), np.array([is_repeated]), times)
         elif kind == "timeout":
             core.timed_out(step * 30_000)
             crowd.timed_out(chosen, step * 30_000)
