@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from deploy.report.command import spark_session
+from deploy.report.command import require_spark, spark_session
 from deploy.terminal.options import FOLDER, PATH, option
 from deploy.terminal.output import command, print_json, warn
 from pgm.errors import ProcessError, UsageError
@@ -65,6 +65,7 @@ def fleet(action: str, sources: tuple[Path, ...], as_json: bool, **options: Any)
 
 
 def _changes(sources: tuple[Path, ...], *, as_json: bool) -> None:
+    require_spark()
     from pgm.spark.fleet.findings import Findings
     from pgm.spark.fleet.tables import TableFolder
 

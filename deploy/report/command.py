@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ import click
 from deploy.terminal.options import NEW_FILE, PATH, option, predicted_file
 from deploy.terminal.output import command, print_json, warn
 from deploy.terminal.svg import require_matplotlib
+from pgm.errors import UsageError
 from pgm.figures.event_rows import files_of, read
 from pgm.figures.rules import Summary
 from pgm.figures.summary import fits, is_small, summarise
@@ -63,6 +65,12 @@ def _interrupt_plainly() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def require_spark() -> None:
+    """Raise `UsageError` if pyspark is missing, without which `pgm.spark` cannot be imported."""
+    if find_spec("pyspark") is None:
+        raise UsageError("this needs Spark, and pyspark is missing", remedy="pip install 'pgm-repair-network[spark]'")
+
+
 @contextlib.contextmanager
 def spark_session(name: str, master: str, *, quick: bool = False) -> Iterator[SparkSession]:
     """Yield a Spark session for one command.
@@ -70,6 +78,7 @@ def spark_session(name: str, master: str, *, quick: bool = False) -> Iterator[Sp
     A running session is used and stays open. A new session is stopped at the end of the block. Raises `UsageError`,
     `ProcessError`.
     """
+    require_spark()
     from pgm.spark import session
 
     running = session.running()

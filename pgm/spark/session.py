@@ -50,13 +50,9 @@ _QUICK_SETTINGS = {
 
 
 def running() -> SparkSession | None:
-    """Return the running session of this program, if any. Raises `UsageError` if pyspark is missing."""
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError:
-        raise UsageError(
-            "this needs Spark, and pyspark is missing", remedy="pip install 'pgm-repair-network[spark]'"
-        ) from None
+    """Return the running session of this program, if any."""
+    from pyspark.sql import SparkSession
+
     return SparkSession.getActiveSession()
 
 
@@ -66,7 +62,7 @@ def start(
     """Return the running Spark session, or start one on `master`.
 
     The default is all cores of this machine. `settings` override ours. `quick` suits many small jobs, as in tests.
-    Workers use the interpreter of this process. Raises `UsageError` if pyspark or Java is missing, `ProcessError` if
+    Workers use the interpreter of this process. Raises `UsageError` if Java is missing, `ProcessError` if
     Spark does not start.
     """
     active = running()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy.report.command import require_spark
 from pgm.errors import UsageError
 from pgm.figures import gilbert_elliott as fit
 from pgm.spark import session
@@ -32,9 +33,9 @@ def test_a_java_that_is_too_old(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 
 def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(UsageError, match="pyspark is missing") as told:
-        session.start()
+        require_spark()
     assert "[spark]" in told.value.remedy
 
 
