@@ -25,6 +25,7 @@ async def test_a_long_gap_of_one_receiver_is_repaired_by_unicast(place: Place) -
         cut_off.links[0].injector = injector(1.0)
         await source.send_batch(sent[20:-20])
         await until(lambda: len(found[1].messages) == len(sent) - 20)
+        await until(lambda: cut_off.counters.injected_losses >= len(sent) - 40)  # none waits in the socket
         cut_off.links[0].injector = None
         await source.send_batch(sent[-20:])
         await source.aclose()
