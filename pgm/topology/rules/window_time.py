@@ -9,7 +9,7 @@ constraint between them is not linear. Here it is not, because each repeat doubl
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import attrs
 
@@ -118,14 +118,32 @@ def _server_of(tree: Tree, node: NodeTable) -> _Server | None:
     return None
 
 
-def _windows(tree: Tree, node: NodeTable, server: NodeTable) -> Iterator[tuple[_Window, Settings]]:
+_SourceSettings = Callable[[NodeTable, StreamTable], Settings]
+
+
+def _settings_of_sources(tree: Tree) -> _SourceSettings:
+    """Return a function that gives the settings of a source for one of its streams. Each is made once for all nodes."""
+    known: dict[tuple[str, str], Settings] = {}
+
+    def settings(source: NodeTable, stream: StreamTable) -> Settings:
+        key = source.name, stream.name
+        if key not in known:
+            known[key] = settings_of(tree.topology, source, [stream])
+        return known[key]
+
+    return settings
+
+
+def _windows(
+    tree: Tree, node: NodeTable, server: NodeTable, settings: _SourceSettings
+) -> Iterator[tuple[_Window, Settings]]:
     """Yield the windows of a server for a node's streams, each with the settings of a source of the stream."""
     wanted = {stream.name for stream in streams_of(tree.topology, node)}
     for source in tree.sources_above(node) if server.role is Role.REPAIRER else [server]:
         for stream in streams_of(tree.topology, source):
-            own = settings_of(tree.topology, source, [stream])
             if stream.name not in wanted:
                 continue
+            own = settings(source, stream)
             if server.role is Role.REPAIRER:
                 yield _cache_of(server, tree.settings[server.name]), own
             elif stream.flow not in _WAITING_FLOWS and (window := _window_of(source, stream, own)) is not None:
@@ -162,11 +180,12 @@ def _window_of(source: NodeTable, stream: StreamTable, own: Settings) -> _Window
 
 def _outlasts(tree: Tree) -> Iterator[RuleFinding]:
     groups: defaultdict[tuple[str, str, tuple[WaitTerm, ...]], list[tuple[NodeTable, _Window]]] = defaultdict(list)
+    settings = _settings_of_sources(tree)
     for node in tree.nodes:
         server = _server_of(tree, node) if node.role in (Role.RECEIVER, Role.REPAIRER) else None
         if server is None:
             continue
-        for window, source in _windows(tree, node, server.node):
+        for window, source in _windows(tree, node, server.node, settings):
             terms = tuple(repair_terms(tree, node, server, source))
             if window.ns < sum(term.ns for term in terms):
                 group = groups[window.server.name, window.stream, terms]
