@@ -54,12 +54,13 @@ class Station(Protocol):
 
 @attrs.define(eq=False)
 class Attachment:
-    """One node on one segment: its addresses there, and its link in each direction."""
+    """One station on one segment: its addresses there, and its link in each direction."""
 
     station: Station
     segment: Segment
     egress: SimulatedLink
     ingress: SimulatedLink
+    further: Collection[Nla] = ()  # addresses besides that of the segment, for a station that stands for many nodes
     by_group: Channel = attrs.field(init=False)
     by_unicast: Channel = attrs.field(init=False)
     _cuts: int = attrs.field(default=0, init=False)  # in force now: faults may overlap
@@ -145,6 +146,8 @@ class Network:
         self._crossing: list[tuple[CrossingTrain, Attachment]] = []
         self._members: dict[str, list[Attachment]] = {}
         self._by_address: dict[tuple[str, Nla], list[Attachment]] = {}
+        # by segment: a million addresses in the dictionary above would take 200 MB
+        self._with_further: dict[str, list[Attachment]] = {}
 
     def attach(self, attachment: Attachment) -> None:
         """Attach a node to a segment. Raises `UsageError` if its address belongs to another host there."""
@@ -160,6 +163,8 @@ class Network:
                 )
         attachments.append(attachment)
         self._members.setdefault(attachment.segment.name, []).append(attachment)
+        if attachment.further:
+            self._with_further.setdefault(attachment.segment.name, []).append(attachment)
 
     def has(self, segment: str, address: Nla) -> bool:
         """Return whether a node on a segment has this address."""
@@ -210,12 +215,15 @@ class Network:
             sender = _Sender(train.sender, train.segment, train.address, source)
             self._distribute(sender, train.to, Train.of(train.octets, train.stride), train.at_ns)
 
+    def _further(self, segment: str, to: Nla) -> list[Attachment]:
+        return [one for one in self._with_further.get(segment, ()) if to in one.further]
+
     def _distribute(self, sender: _Sender, to: Nla | None, train: Train, now_ns: int) -> None:
         """Deliver a train from the segment to its nodes. Nodes whose links do not touch the train share one event."""
         if to is None:
             members = self._members.get(sender.segment, [])
         else:
-            members = self._by_address.get((sender.segment, to), [])
+            members = self._by_address.get((sender.segment, to)) or self._further(sender.segment, to)
         calendar, source = self._calendar, sender.attachment
         peer, is_group = sender.address, to is None
         by_arrival: dict[int, list[Attachment]] = {}

@@ -15,6 +15,7 @@ from pgm.errors import UsageError
 from pgm.impairments import Impairment, Injector
 from pgm.sim.crowd.losses import CrowdLosses
 from pgm.sim.crowd.timeouts import CrowdTimeouts
+from pgm.sim.invariant_broken import InvariantBroken
 from pgm.sim.load import Load
 from pgm.sim.parts.part import Part, Window
 from pgm.sim.parts.windows import LocalLink
@@ -22,6 +23,7 @@ from pgm.sim.runs.report import run_parts, whole_tree
 from pgm.topology.load import load_checked
 from pgm.topology.plan import plan_all, plan_some
 from pgm.units import MILLISECOND, SECOND
+from pgm.wire.train import Train
 from tests.sim.crowd.scale import repairs_per_packet, run_subnets
 from tests.sim.crowd.subnets import subnets
 
@@ -118,3 +120,15 @@ def test_receivers_that_no_model_describes_are_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(UsageError, match="copies of NAKs to the group"):
         _part(file, 1, Load())
+
+
+@pytest.mark.parametrize("member", [0, 1, 3])
+def test_unicast_to_any_member_is_an_error(tmp_path: Path, member: int) -> None:
+    file = tmp_path / "tree.toml"
+    file.write_text(subnets(1, 5))
+    part = _part(file, 1, Load())
+    [crowd] = part.setup.crowds
+    relay = next(one for one in part.world.nodes["relay-1"].attachments if one.segment.name == "subnet-1")
+    part.world.network.leave(relay, crowd.addresses[member], Train.of(bytes(100)), 0)
+    with pytest.raises(InvariantBroken, match="by unicast to a member of the model"):
+        part.run(Window(SECOND))
