@@ -17,9 +17,9 @@ from pgm.spark.errors import QueryFailed
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Spark's name of an error, such as [FAILED_READ_FILE.NO_HINT], and its meaning.
 _CODED = re.compile(r"\b(PGM-[A-Z]+(?:-[A-Z]+)+): ([^\n]+)(?:\n\s*remedy: ([^\n]+))?")  # an error of this project
 _QUERY_LOGGER = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
+# Spark's name of an error, such as [FAILED_READ_FILE.NO_HINT], and its meaning.
 _CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] [^\n]*")
 _MIN_JAVA = 17  # that Spark 4 runs on
 _JAVA_S = 30.0  # time limit for the version of Java, on a busy machine

@@ -46,11 +46,6 @@ class ReadLimits:
     rows: int | None = None
 
     @property
-    def is_open(self) -> bool:
-        """Whether there is no limit."""
-        return self.sqns is None and self.rows is None
-
-    @property
     def most(self) -> Numbers:
         """Both limits as numbers."""
         return np.array([_UNLIMITED if one is None else one for one in (self.sqns, self.rows)], np.int64)
