@@ -18,7 +18,8 @@ def without_repeats(rows: DataFrame, publisher: str, **options: str) -> DataFram
     from pyspark.sql import functions as F  # noqa: N812  # the usual name
 
     from pgm.archive.requests import ACTION_PUBLISHED
-    from pgm.spark.options import WRITE, read_options
+    from pgm.spark.option_table import WRITE
+    from pgm.spark.options import read_options
     from pgm.spark.recorders import ask
 
     read = read_options({"recorders": publisher, **options}, WRITE)

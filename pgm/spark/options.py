@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,8 @@ from pgm.spark.decode.columns import DecodedSchema, ValueFields
 from pgm.spark.errors import BadOption
 from pgm.spark.filters import FilterBounds
 from pgm.spark.node_tls import NodeTls, node_tls_of
+from pgm.spark.option_table import READ, WRITE, OptionTable, SourceOption, count_of, flag_of, names_of, seconds_of
 
-READ, WRITE = "read", "write"
 EARLIEST, LATEST = -2, -1  # in the JSON of offsets, as in Kafka
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
 _US = 1_000_000
@@ -40,13 +39,6 @@ def _text(text: str) -> str:
     return text.strip()
 
 
-def _names(text: str) -> tuple[str, ...]:
-    names = tuple(part.strip() for part in text.split(","))
-    if not all(names):
-        raise ValueError("names are separated by commas, and none is empty")
-    return names
-
-
 def _groups(text: str) -> tuple[tuple[str, ...], ...]:
     groups = tuple(tuple(_location(location.strip()) for location in group.split("|")) for group in text.split(","))
     flat = [location for group in groups for location in group]
@@ -61,28 +53,6 @@ def _location(text: str) -> str:
     return text.rstrip("/")
 
 
-def _bool(text: str) -> bool:
-    if text.strip().lower() not in ("true", "false"):
-        raise ValueError("the value is neither true nor false")
-    return text.strip().lower() == "true"
-
-
-def _count(text: str) -> int:
-    if not text.strip().isdigit() or int(text) == 0:
-        raise ValueError("the value is no whole number above 0")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= 1e6:
-        raise ValueError("the value is no number of seconds, such as 10")
-    return seconds
-
-
 def _duration_s(text: str) -> float:
     found = _DURATION.fullmatch(text.strip().lower())
     if found is None:
@@ -91,7 +61,7 @@ def _duration_s(text: str) -> float:
 
 
 def _columns(text: str) -> tuple[str, ...]:
-    names = _names(text)
+    names = names_of(text)
     for name in names:
         if name not in COLUMN_NAMES and name != VERIFIED:
             raise ValueError(f"rows have no column {name!r}; they have {', '.join((*COLUMN_NAMES, VERIFIED))}")
@@ -159,7 +129,7 @@ def _authority(text: str) -> Authority:
     from pgm.archive.signatures.topologies import topology_authority  # executors do not need the loader of topologies
 
     try:
-        return topology_authority(Path(name) for name in _names(text))
+        return topology_authority(Path(name) for name in names_of(text))
     except (PgmError, OSError) as error:
         raise ValueError(str(error)) from None
 
@@ -168,31 +138,19 @@ def _token(text: str) -> str:
     return _text(_pem(text).decode())
 
 
-@attrs.frozen
-class SourceOption:
-    """One option. `field` is the field of `SourceOptions` for the result of `read`."""
-
-    name: str
-    field: str
-    used: tuple[str, ...]
-    read: Callable[[str], Any]
-    default: str
-    doc: str
-
-
 # fmt: off
-TABLE = (
+_OPTIONS = (
     SourceOption("recorders", "groups", (READ, WRITE), _groups, "required", "Range services: `grpc://HOST:PORT`, or `grpc+tls://`. Services separated by commas hold different sessions, and each must answer. Services separated by `|` stand in for each other, and one is enough. `load(\"grpc://...\")` names them as well."),
     SourceOption("tlsRootCerts", "root_certificates", (READ, WRITE), _pem, "those of gRPC", "File of the certificates that sign those of the services, as PEM. The driver reads the file."),
     SourceOption("tokenFile", "token", (READ, WRITE), _token, "none", "File with the token of the services. The driver reads the file; executors get the token, not the file."),
     SourceOption("table", "of_sessions", (READ,), _is_table_of_sessions, "rows", "`rows` gives messages and losses. `sessions` gives one row for each session of each recording, from the index: its first sqn held, the sqn behind its last, its numbers of rows and octets, and the times of its first and last row. Streaming queries have no such table."),
     SourceOption("copies", "each_copy", (READ,), _copies, "join", "Treatment of one session recorded by several nodes. `join` takes the recordings as replicas: each row comes once, from any of them. `each` returns the rows of every node."),
-    SourceOption("tsi", "tsis", (READ,), _names, "all", "Only sessions of these TSIs."),
-    SourceOption("stream", "streams", (READ,), _names, "all", "Only sessions of these streams."),
-    SourceOption("node", "nodes", (READ,), _names, "all", "Only recordings of these nodes."),
-    SourceOption("subjects", "subjects", (READ,), _names, "all", "Only messages with these subjects, a final `*` matches any ending. The services filter; losses are always included."),
+    SourceOption("tsi", "tsis", (READ,), names_of, "all", "Only sessions of these TSIs."),
+    SourceOption("stream", "streams", (READ,), names_of, "all", "Only sessions of these streams."),
+    SourceOption("node", "nodes", (READ,), names_of, "all", "Only recordings of these nodes."),
+    SourceOption("subjects", "subjects", (READ,), names_of, "all", "Only messages with these subjects, a final `*` matches any ending. The services filter; losses are always included."),
     SourceOption("columns", "columns", (READ,), _columns, "all", "Columns in the given order. Other columns are not sent."),
-    SourceOption("payload", "payload", (READ,), _bool, "true", "`false` leaves out the column `value`."),
+    SourceOption("payload", "payload", (READ,), flag_of, "true", "`false` leaves out the column `value`."),
     SourceOption("decode", "codec", (READ,), _codec, "none", "Codec of the values: `cbor`, `json` or `arrow`. The fields of the values become columns beside those of the rows, and `decode_error` says why a value has none."),
     SourceOption("decodeSchema", "value_ddl", (READ,), _text, "that of `.schema`", "With `decode`: name and type of each field, as in `symbol STRING, price DOUBLE`. `pgm archive schema` prints it."),
     SourceOption("decodePrefix", "value_prefix", (READ,), _text, "none", "With `decode`: beginning of the columns of the fields, for fields that have the name of another column."),
@@ -200,29 +158,28 @@ TABLE = (
     SourceOption("startingTimestamp", "starting_us", (READ,), _time_us, "none", "Alternative: begin with the first row received at that time or later; milliseconds since 1970, or ISO 8601."),
     SourceOption("endingOffsets", "ending", (READ,), _offsets, "latest", "End of a batch, exclusive; values as above. Sessions that the JSON does not name end with the newest."),
     SourceOption("endingTimestamp", "ending_us", (READ,), _time_us, "none", "Alternative: the batch ends before the first row received at that time or later."),
-    SourceOption("failOnDataLoss", "fail_on_loss", (READ,), _bool, "true", "Whether missing or damaged rows end a query with an error. Otherwise the query continues after these rows, and the log has a warning."),
-    SourceOption("maxOffsetsPerTrigger", "most_offsets", (READ,), _count, "all", "Largest number of sqns, which are packets, in a micro-batch. The oldest rows of all sessions come first, by receive time ([watermarks](#watermarks))."),
-    SourceOption("maxRowsPerTrigger", "most_rows", (READ,), _count, "all", "Largest number of rows in a micro-batch, before `subjects` are selected. A packet with more rows comes alone. Both limits may be given."),
-    SourceOption("minOffsetsPerTrigger", "least_offsets", (READ,), _count, "none", "A micro-batch waits until that many new sqns are there, `maxTriggerDelay` at most. The first one of a run, and `availableNow`, do not wait."),
+    SourceOption("failOnDataLoss", "fail_on_loss", (READ,), flag_of, "true", "Whether missing or damaged rows end a query with an error. Otherwise the query continues after these rows, and the log has a warning."),
+    SourceOption("maxOffsetsPerTrigger", "most_offsets", (READ,), count_of, "all", "Largest number of sqns, which are packets, in a micro-batch. The oldest rows of all sessions come first, by receive time ([watermarks](#watermarks))."),
+    SourceOption("maxRowsPerTrigger", "most_rows", (READ,), count_of, "all", "Largest number of rows in a micro-batch, before `subjects` are selected. A packet with more rows comes alone. Both limits may be given."),
+    SourceOption("minOffsetsPerTrigger", "least_offsets", (READ,), count_of, "none", "A micro-batch waits until that many new sqns are there, `maxTriggerDelay` at most. The first one of a run, and `availableNow`, do not wait."),
     SourceOption("maxTriggerDelay", "most_delay_s", (READ,), _duration_s, "15m", "Longest time between two micro-batches with `minOffsetsPerTrigger`: `500ms`, `30s`, `15m`, `1h`."),
-    SourceOption("minPartitions", "least_partitions", (READ,), _count, "one for each session", "Smallest number of partitions for all sessions together."),
-    SourceOption("maxPartitionBytes", "partition_octets", (READ,), _count, "67108864", "Size of a partition in octets on disk, approximately."),
+    SourceOption("minPartitions", "least_partitions", (READ,), count_of, "one for each session", "Smallest number of partitions for all sessions together."),
+    SourceOption("maxPartitionBytes", "partition_octets", (READ,), count_of, "67108864", "Size of a partition in octets on disk, approximately."),
     SourceOption("history", "history", (READ,), _text, "none", "Folder of a table that `pgm archive export` or `pgm.spark.lakehouse` keeps of these archives. Rows that no recorder holds any more come from there, so each row comes once. The driver and the executors read the folder."),
-    SourceOption("localFiles", "local_files", (READ,), _bool, "true", "Whether executors that see the directory of a range service read the rows from its files. The service gives the places. The executors check the rows; if a check fails, the service sends the rows."),
+    SourceOption("localFiles", "local_files", (READ,), flag_of, "true", "Whether executors that see the directory of a range service read the rows from its files. The service gives the places. The executors check the rows; if a check fails, the service sends the rows."),
     SourceOption("signatures", "authority", (READ,), _authority, "none", "Topology files, separated by commas, whose public keys count. The column `verified` then says of each row of a signed stream whether its source has said it. The driver reads the files."),
     SourceOption("keys", "key_file", (READ, WRITE), _text, "none", "Private file of a node: a path on the executors. With `signatures` values of proved rows of sealed streams are decrypted, and all others are null. With `mutualTls` the file is needed on the driver, too."),
     SourceOption("mutualTls", "tree", (READ, WRITE), _text, "none", "Topology file of the range services, for mutual TLS with `keys`. The driver reads the file; executors get its public keys."),
-    SourceOption("serviceNodes", "service_nodes", (READ, WRITE), _names, "all", "Nodes or patterns that may be the range services, with `mutualTls`. By default any node with keys in the file."),
-    SourceOption("proofSeconds", "proof_s", (READ,), _seconds, "10", "Time for which the newest rows wait for their proofs, with `signatures`. Older rows come without."),
-    SourceOption("retrySeconds", "retry_s", (READ, WRITE), _seconds, "10", "Time in which calls are repeated to a service that does not answer or has too many readers, if no other service has the rows."),
+    SourceOption("serviceNodes", "service_nodes", (READ, WRITE), names_of, "all", "Nodes or patterns that may be the range services, with `mutualTls`. By default any node with keys in the file."),
+    SourceOption("proofSeconds", "proof_s", (READ,), seconds_of, "10", "Time for which the newest rows wait for their proofs, with `signatures`. Older rows come without."),
+    SourceOption("retrySeconds", "retry_s", (READ, WRITE), seconds_of, "10", "Time in which calls are repeated to a service that does not answer or has too many readers, if no other service has the rows."),
     SourceOption("publishStream", "publish_stream", (WRITE,), _text, "the only one", "Stream of the source that publishes."),
     SourceOption("encode", "encoded", (WRITE,), _codec, "none", "Codec that makes the values of all columns but `subject` and `to`: `cbor` or `json`, a value for each row, or `arrow`, a value for successive rows with the same names."),
     SourceOption("writerId", "writer", (WRITE,), _text, "the query's id", "Name that identifies the batches of a query. The id of a streaming query stays with its checkpoint."),
 )
 # fmt: on
 
-_BY_KEY = {option.name.lower(): option for option in TABLE}
-_SPARK_OPTIONS = frozenset({"path", "checkpointlocation", "querynames", "queryname"})
+TABLE = OptionTable("pgm", "docs/guide/spark.md", _OPTIONS)
 
 
 @attrs.frozen
@@ -273,22 +230,11 @@ class SourceOptions:
 
 def read_options(given: Mapping[str, str], used: str) -> SourceOptions:
     """Read the options of a `READ` or a `WRITE`; keys in any case. Raises `BadOption`."""
-    values: dict[str, Any] = {}
     options = {key.lower(): value for key, value in given.items()}
-    if "path" in options:
-        options.setdefault("recorders", options["path"])
-    for key, text in options.items():
-        if key in _SPARK_OPTIONS:
-            continue
-        option = _BY_KEY.get(key)
-        if option is None or used not in option.used:
-            raise _unknown(key, used)
-        try:
-            values[option.field] = option.read(str(text))
-        except ValueError as error:
-            raise BadOption(
-                f'option {option.name} = "{text}": {error}', remedy="docs/guide/spark.md has all options"
-            ) from None
+    path = options.pop("path", None)
+    if path is not None:
+        options.setdefault("recorders", path)
+    values = TABLE.read(options, used)
     if "groups" not in values:
         raise BadOption(
             "option recorders is missing",
@@ -360,19 +306,3 @@ def _with_columns(options: SourceOptions) -> SourceOptions:
     if not columns:
         raise BadOption("columns names only value, and payload is false", remedy="omit one of them")
     return attrs.evolve(options, columns=columns)
-
-
-def _unknown(key: str, used: str) -> BadOption:
-    names = [option.name for option in TABLE if used in option.used]
-    near = difflib.get_close_matches(key, [name.lower() for name in names], 1)
-    hint = f"{_BY_KEY[near[0]].name} is meant? " if near else ""
-    return BadOption(f'a {used} with format "pgm" has no option {key!r}', remedy=f"{hint}there are {', '.join(names)}")
-
-
-def as_markdown() -> str:
-    """Return the table for the docs."""
-    lines = ["| option | for | default | meaning |", "|---|---|---|---|"]
-    for option in TABLE:
-        doc = option.doc.replace("|", "\\|")
-        lines.append(f"| `{option.name}` | {', '.join(option.used)} | {option.default} | {doc} |")
-    return "\n".join(lines) + "\n"

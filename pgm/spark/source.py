@@ -43,7 +43,8 @@ from pgm.spark.offsets.next_batch import advanced
 from pgm.spark.offsets.received_times import ReceivedTimes
 from pgm.spark.offsets.time_order import ReadLimits
 from pgm.spark.offsets.trigger_hold import TriggerHold, sqns_ahead
-from pgm.spark.options import READ, VERIFIED, WRITE, SourceOptions, read_options
+from pgm.spark.option_table import READ, WRITE
+from pgm.spark.options import VERIFIED, SourceOptions, read_options
 from pgm.spark.progress.source_state import STATE, SourceState, state_of
 from pgm.spark.ranges import RangePiece, SessionSpan, pieces_of
 from pgm.spark.recorders import RetrySchedule, survey

@@ -18,7 +18,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from pgm.spark import register
-from pgm.spark.options import READ, SourceOptions, read_options
+from pgm.spark.option_table import READ
+from pgm.spark.options import SourceOptions, read_options
 from pgm.spark.ranges import RangePiece, RangeReader
 from pgm.spark.recorders import survey
 from pgm.spark.sessions import ArchivedSession, sessions_of

@@ -15,7 +15,8 @@ from pgm.archive.requests import ACTION_FILES, RangeRequest
 from pgm.archive.service.local_reads import read_file_ranges
 from pgm.spark import ranges
 from pgm.spark.offsets import spans_of
-from pgm.spark.options import READ, SourceOptions, read_options
+from pgm.spark.option_table import READ
+from pgm.spark.options import SourceOptions, read_options
 from pgm.spark.ranges import RangeReader, pieces_of
 from pgm.spark.recorders import ask, survey
 from pgm.spark.sessions import sessions_of

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pgm.spark.errors import BadOption
-from pgm.spark.options import EARLIEST, READ, WRITE, read_options
+from pgm.spark.option_table import READ, WRITE
+from pgm.spark.options import EARLIEST, read_options
 
 HERE = "grpc://127.0.0.1:3057"
 

@@ -11,7 +11,8 @@ import pytest
 
 from pgm.spark.errors import DataLoss, RecorderDown
 from pgm.spark.offsets import spans_of
-from pgm.spark.options import READ, SourceOptions, read_options
+from pgm.spark.option_table import READ
+from pgm.spark.options import SourceOptions, read_options
 from pgm.spark.ranges import RangePiece, RangeReader, pieces_of
 from pgm.spark.recorders import survey
 from pgm.spark.register import packed

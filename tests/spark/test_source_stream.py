@@ -22,7 +22,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pgm.archive.service.publications import PublicationTarget
 from pgm.spark import register
 from pgm.spark.errors import DataLoss
-from pgm.spark.options import READ, read_options
+from pgm.spark.option_table import READ
+from pgm.spark.options import read_options
 from pgm.spark.source import PgmStreamReader
 from tests.spark.support.archives import KEY, archive, at, served, session, writing
 from tests.unit.archive.makers import TSI_TEXT, messages

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pgm.spark import register
-from pgm.spark.options import as_markdown
+from pgm.spark.options import TABLE
 from tests.cli.command import pgm
 from tests.net.support.pages import blocks, page
 from tests.net.support.processes import Process
@@ -42,7 +42,7 @@ def _serving(words: list[str]) -> Iterator[str]:
 
 
 def test_every_option_is_told_of() -> None:
-    assert as_markdown() in PAGE
+    assert TABLE.as_markdown() in PAGE
 
 
 @pytest.mark.slow

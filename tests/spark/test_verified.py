@@ -17,7 +17,8 @@ from pgm.archive.store.schema import COLUMN_NAMES
 from pgm.spark import register
 from pgm.spark.errors import BadOption
 from pgm.spark.offsets import spans_of
-from pgm.spark.options import READ, SourceOptions, read_options
+from pgm.spark.option_table import READ
+from pgm.spark.options import SourceOptions, read_options
 from pgm.spark.ranges import pieces_of
 from pgm.spark.recorders import survey
 from pgm.spark.register import packed

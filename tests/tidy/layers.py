@@ -120,7 +120,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "pgm.archive": ("", "store", "recording", "service", "signatures", "tables"),
     "pgm.flight": ("", "verdicts"),
     "pgm.sim": ("", "checks", "crowd", "parts", "runs"),
-    "pgm.spark": ("errors", "decode", "fleet", "", "jobs", "tables"),
+    "pgm.spark": ("errors", "option_table", "decode", "fleet", "", "jobs", "tables"),
     "pgm.topology": ("", "rules", "check", "load", "plan", "changes", "describe", "url", "reference"),
     "deploy": (
         "reference", "terminal", "render", "node", "report", "fleet", "topology", "keys", "doctor", "simulation", "status", "bundle", "stream", "archive",

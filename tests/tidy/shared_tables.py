@@ -13,8 +13,8 @@ from deploy.monitor.columns import as_markdown as monitor_columns
 from pgm.archive.store.schema import COLUMNS
 from pgm.figures.minutes import as_markdown as fleet_tables
 from pgm.net.control.settings import SETTINGS
-from pgm.spark.fleet.options import as_markdown as fleet_options
-from pgm.spark.options import as_markdown as spark_options
+from pgm.spark.fleet.options import TABLE as FLEET_OPTIONS
+from pgm.spark.options import TABLE as SPARK_OPTIONS
 from pgm.telemetry.schema import as_markdown as telemetry_tables
 from tests.tidy.layers import as_markdown as layers
 
@@ -29,10 +29,12 @@ def shared_tables() -> list[tuple[str, str]]:
         ("docs/guide/archive.md", f"| column | type | meaning |\n|---|---|---|\n{columns}"),
         ("docs/guide/operations.md", f"| setting | of | is |\n|---|---|---|\n{settings}"),
         ("docs/guide/monitoring.md", monitor_columns()),
-        ("docs/guide/spark.md", spark_options()),
+        ("docs/guide/spark.md", SPARK_OPTIONS.as_markdown()),
         ("docs/internals/design.md", layers()),
     ]
-    tables += [("docs/guide/fleet-tables.md", table) for table in (fleet_options(), *fleet_tables().split("\n\n"))]
+    tables += [
+        ("docs/guide/fleet-tables.md", table) for table in (FLEET_OPTIONS.as_markdown(), *fleet_tables().split("\n\n"))
+    ]
     tables += [("docs/guide/telemetry.md", table) for table in telemetry_tables().split("\n\n") if table[:1] == "|"]
     return [(page, f"{table.rstrip()}\n") for page, table in tables]
 

@@ -20,7 +20,8 @@ from pgm.archive.tables.opening import KINDS, open_table
 from pgm.archive.tables.state import EACH, JOIN, TableState
 from pgm.parameters import Parameters
 from pgm.spark.errors import BadOption
-from pgm.spark.options import READ, read_options
+from pgm.spark.option_table import READ
+from pgm.spark.options import read_options
 from pgm.spark.recorders import survey
 from pgm.spark.sessions import sessions_of
 from pgm.spark.tables.task_files import TOLD, TaskFiles, told_files, told_sessions

@@ -14,7 +14,8 @@ from pyspark.sql.types import StructType
 from pgm.archive.service.publications import PublicationTarget
 from pgm.spark import register
 from pgm.spark.errors import BadOption
-from pgm.spark.options import WRITE, read_options
+from pgm.spark.option_table import WRITE
+from pgm.spark.options import read_options
 from pgm.spark.sink import BatchWriter
 from tests.spark.support.archives import at, served
 

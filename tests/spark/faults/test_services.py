@@ -13,7 +13,8 @@ from pgm.archive.service.collection import Archives
 from pgm.archive.service.service import RangeService, ServiceAccess
 from pgm.parameters import Parameters
 from pgm.spark.errors import CertificateRefused, DirectoryLost, RecorderDown, RecorderRefused, TlsMismatch
-from pgm.spark.options import READ, read_options
+from pgm.spark.option_table import READ
+from pgm.spark.options import read_options
 from pgm.spark.recorders import survey
 from tests.spark.support.archives import archive, at, served
 from tests.spark.support.authority import Authority, made_authority

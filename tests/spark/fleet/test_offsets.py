@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from pgm.spark.errors import BadOption
 from pgm.spark.fleet import source
 from pgm.spark.fleet.offsets import FleetOffset, advanced, bounded, needs_cut, start_of, time_until
 from pgm.spark.fleet.options import read_options
@@ -139,3 +140,18 @@ def test_repeated_micro_batch_waits_for_a_place_that_is_away(monkeypatch: pytest
     [piece] = reader.partitions(FleetOffset({"a-1": 0}, 1).as_json(), FleetOffset({"a-1": 2}, 5).as_json())
     assert isinstance(piece, source.FleetPiece)
     assert piece.spans == (source.LogSpan("http://10.0.0.1:9765", "a-1", 0, 2),)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({}, "no folder and no agent"),
+        ({"path": "a", "timeoutSeconds": "0"}, 'timeoutSeconds = "0": an agent needs time'),
+        ({"agents": "10.0.0.5"}, "no address of an agent"),
+        ({"path": "a", "kind": "lost"}, "no option 'kind'.*kinds is meant"),
+        ({"path": "a", "packed": "1"}, "neither true nor false"),
+    ],
+)
+def test_options_that_cannot_be_meant(options: dict[str, str], says: str) -> None:
+    with pytest.raises(BadOption, match=f"(?s){says}"):
+        read_options(options)

@@ -11,7 +11,8 @@ from pgm.archive.recording.rows import batch_of
 from pgm.archive.requests import ACTION_BLOCKS
 from pgm.archive.store.writer import ArchiveWriter
 from pgm.spark.errors import RecorderDown
-from pgm.spark.options import READ, read_options
+from pgm.spark.option_table import READ
+from pgm.spark.options import read_options
 from pgm.spark.ranges import RangePiece
 from pgm.spark.source import PgmStreamReader
 from tests.spark.support.archives import FOR_EVER, archive, at, served, session

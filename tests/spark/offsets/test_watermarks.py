@@ -12,7 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from pgm.spark import register
-from pgm.spark.options import READ, read_options
+from pgm.spark.option_table import READ
+from pgm.spark.options import read_options
 from pgm.spark.source import PgmStreamReader
 from tests.spark.support.archives import at, served, session, writing
 from tests.unit.archive.makers import messages

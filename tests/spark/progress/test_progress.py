@@ -13,7 +13,8 @@ import pgm.spark
 from pgm.errors import UsageError
 from pgm.spark.errors import BadOption
 from pgm.spark.offsets.trigger_hold import TriggerHold
-from pgm.spark.options import READ, read_options
+from pgm.spark.option_table import READ
+from pgm.spark.options import read_options
 from pgm.spark.progress.source_state import STATE
 from pgm.spark.source import PgmStreamReader
 from tests.spark.support.archives import KEY, at, served, writing

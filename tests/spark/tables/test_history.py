@@ -20,7 +20,8 @@ from pgm.spark.offsets import spans_of
 from pgm.spark.offsets.next_batch import advanced
 from pgm.spark.offsets.received_times import ReceivedTimes
 from pgm.spark.offsets.time_order import ReadLimits
-from pgm.spark.options import READ, SourceOptions, read_options
+from pgm.spark.option_table import READ
+from pgm.spark.options import SourceOptions, read_options
 from pgm.spark.ranges import RangeReader, SessionSpan, pieces_of
 from pgm.spark.recorders import survey
 from pgm.spark.sessions import sessions_of
