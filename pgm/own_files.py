@@ -51,6 +51,17 @@ def read_own_file(path: Path, most: int) -> bytes:
             os.close(descriptor)
 
 
+def replace_synced(path: Path, octets: bytes) -> None:
+    """Write a file at once for all readers, and wait until it and its name are on the disk. Raises `OSError`."""
+    hidden = path.with_name(f".{path.name}.tmp")
+    with hidden.open("wb") as file:
+        file.write(octets)
+        file.flush()
+        os.fsync(file.fileno())
+    hidden.replace(path)
+    sync_folder(path.parent)
+
+
 def sync_folder(folder: Path) -> None:
     """Wait until the names of the files in a folder are on its disk. Raises `OSError`."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -12,7 +12,6 @@ session may have sent twice.
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -34,6 +33,7 @@ from pgm.archive.service.publication_journal import (
 from pgm.errors import UsageError
 from pgm.messages.arguments import require_node
 from pgm.messages.subjects import require_absolute
+from pgm.own_files import replace_synced
 from pgm.parameters import Parameters
 from pgm.telemetry.logger import log_line
 
@@ -241,13 +241,8 @@ class Publications:
         """Write the state file, and sync it."""
         if self._state is None:
             return
-        new = self._state.with_name(self._state.name + ".new")
         try:
-            with new.open("wb") as file:
-                file.write(json.dumps({"writers": self._writers, "repeats": self._repeats}).encode())
-                file.flush()
-                os.fsync(file.fileno())
-            new.replace(self._state)
+            replace_synced(self._state, json.dumps({"writers": self._writers, "repeats": self._repeats}).encode())
         except OSError as error:
             raise ArchiveError(
                 f"{self._state}: {error.strerror}; batches are not published",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -21,12 +20,12 @@ from pgm.archive.errors import TableError
 from pgm.archive.tables.files import ENDING, TableFile, unwritable
 from pgm.archive.tables.state import TableState
 from pgm.archive.tables.store import TableContent, TableLock, check_copies
-from pgm.own_files import sync_folder
+from pgm.own_files import replace_synced
 
 LIST = "_pgm.json"
 DATA = "data"
 _NEW = (
-    "_new"  # folder of files that do not count yet. pyarrow and pandas would read them in `data`, whatever their names
+    "_new"  # folder of files that do not count yet: pyarrow and pandas would read them in `data`, whatever their names
 )
 _FORMAT = 1
 
@@ -80,13 +79,7 @@ class ParquetTable:
             "files": [_as_json(one, self._root) for one in content.files],
             "removed": sorted(str(path.relative_to(self._root)) for path in removed),
         }
-        path = self._root / (LIST + ".new")
-        with path.open("w", encoding="utf-8") as file:
-            json.dump(value, file, separators=(",", ":"))
-            file.flush()
-            os.fsync(file.fileno())
-        path.replace(self._root / LIST)
-        sync_folder(self._root)
+        replace_synced(self._root / LIST, json.dumps(value, separators=(",", ":")).encode())
 
     def _finish(self, added: Iterable[TableFile], removed: Iterable[Path]) -> None:
         """Delete removed files, and move committed ones to their place. The step may be repeated."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,7 @@ from pgm.figures.event_rows import rows_of
 from pgm.figures.minutes import MINUTE_S, NO_LIMITS, TABLES, Limits, of_minute
 from pgm.figures.rules import Summary
 from pgm.figures.values import iso
-from pgm.own_files import sync_folder
+from pgm.own_files import replace_synced, sync_folder
 from pgm.telemetry.schema import COLUMNS
 
 if TYPE_CHECKING:
@@ -169,11 +168,12 @@ class TableFolder:
                     sync_folder(self.folder)
                 sink = pa.BufferOutputStream()
                 pq.write_table(own.sort_by([("minute", "ascending"), (next(iter(columns)), "ascending")]), sink)
-                _replace(folder / f"{name}.parquet", sink.getvalue().to_pybytes())
+                # The query's checkpoint says next that the rows are there.
+                replace_synced(folder / f"{name}.parquet", sink.getvalue().to_pybytes())
 
     def put(self, name: str, octets: bytes) -> None:
         """Write a file beside the tables, at once for all readers."""
-        _replace(self.folder / name, octets)
+        replace_synced(self.folder / name, octets)
 
     def files(self, table: str) -> list[Path]:
         """Return the files of a table, the earliest first."""
@@ -185,17 +185,6 @@ class TableFolder:
         schema = pa.schema([(name, _ARROW.field(name).type) for name in columns])
         tables = [pq.read_table(file, columns=list(columns), partitioning=None).cast(schema) for file in files]
         return pa.concat_tables(tables) if tables else schema.empty_table()
-
-
-def _replace(file: Path, octets: bytes) -> None:
-    """Write a file at once for all readers. The query's checkpoint says next that its rows are there: they are on the disk."""
-    hidden = file.with_name(f".{file.name}.tmp")
-    with hidden.open("wb") as stream:
-        stream.write(octets)
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.replace(hidden, file)
-    sync_folder(file.parent)
 
 
 def fleet_tables(

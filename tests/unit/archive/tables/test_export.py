@@ -144,7 +144,7 @@ def test_export_interrupted_anywhere_repeats_and_skips_nothing(tmp_path: Path, k
                 _check_each_row_once(root)
     exported(kind, directory, root)
     assert table_rows(kind, root).equals(archive_rows(directory))
-    assert not [*root.rglob("*.new"), *root.glob("_new/**/*.parquet")]
+    assert not [*root.rglob("*.tmp"), *root.glob("_new/**/*.parquet")]
 
 
 def _check_each_row_once(root: Path) -> None:
