@@ -327,7 +327,7 @@ def loss_at(link: FeedLink, name: str) -> float:
     """Return the share of NAKs that a node of the link loses."""
     if name == link.sender.name:
         return link.sender_loss
-    return next(member.loss for member in link.members if member.name == name)
+    return link.named[name].loss
 
 
 def _naks(link: FeedLink, askers: tuple[Asker, ...], lacks: list[float], step_ns: float) -> list[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -144,14 +145,18 @@ def _loads(found: FeedPrediction) -> list[NodeLoad]:
     loads = [_sending(found, own, (source,))]
     seen: set[str] = set()
     for link in tree.links.values():
+        entries: defaultdict[str, list[LinkMember]] = defaultdict(list)
         for member in link.members:
-            if member.name not in seen:
-                seen.add(member.name)
-                loads.append(_load(found, link, [one for one in link.members if one.name == member.name]))
+            entries[member.name].append(member)
+        waits: defaultdict[str, list[DrawnWaits]] = defaultdict(list)
+        for one in found.waits[link.name]:
+            waits[one.name].append(one)
+        loads += [_load(found, link, alike, waits[name]) for name, alike in entries.items() if name not in seen]
+        seen |= entries.keys()
     return loads
 
 
-def _load(found: FeedPrediction, link: FeedLink, alike: list[LinkMember]) -> NodeLoad:
+def _load(found: FeedPrediction, link: FeedLink, alike: list[LinkMember], waits: list[DrawnWaits]) -> NodeLoad:
     first, number = alike[0], max(1, sum(member.count for member in alike))
     counts = found.counts[link.name]
     load = NodeLoad(
@@ -161,7 +166,7 @@ def _load(found: FeedPrediction, link: FeedLink, alike: list[LinkMember]) -> Nod
         parameters=first.parameters,
         naks_out=counts.naks_of[first.name] / number,
         missed=sum(member.loss * member.count for member in alike) / number,
-        waits=tuple(one for one in found.waits[link.name] if one.name == first.name),
+        waits=tuple(waits),
     )
     if first.is_on_lan:
         together = sum(member.count for member in link.on_lan)

@@ -6,6 +6,7 @@ A node with several lines loses a packet if all lines lose the packet.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -68,10 +69,15 @@ class FeedLink:
     delay_ns: int
     upper: str  # link from which the sender gets the data; empty below the source
 
-    @property
+    @functools.cached_property
     def on_lan(self) -> list[LinkMember]:
         """Return the repairers that answer on this link."""
         return [member for member in self.members if member.is_on_lan]
+
+    @functools.cached_property
+    def named(self) -> dict[str, LinkMember]:
+        """Return the members by name: the first one of an entry with different losses."""
+        return {member.name: member for member in reversed(self.members)}
 
     @property
     def nodes(self) -> int:
@@ -90,7 +96,7 @@ class FeedTree:
 
     def member_above(self, link: FeedLink) -> LinkMember:
         """Return the sender of a link as a member of the link above, which must exist."""
-        return next(member for member in self.links[link.upper].members if member.name == link.sender.name)
+        return self.links[link.upper].named[link.sender.name]
 
 
 def feeds_of(topology: Topology) -> list[Feed]:
@@ -178,8 +184,11 @@ class _Builder:
 
     def _parent(self, node: NodeTable, link: str) -> str:
         """Return the first parent on a link, or an empty name if the sender is asked."""
-        on_link = {other.name for other in self.tree.repairers_on(link) if other.up in other.downs}
-        return next((name for name in node.parents[:1] if name in on_link), "")
+        for other in self.tree.named(node.parents[:1]):
+            answers_here = any(place.segment == link for place in other.downs)
+            if other.role is Role.REPAIRER and other.up in other.downs and answers_here:
+                return other.name
+        return ""
 
     def _losses(self, node: NodeTable, link: str, count: int) -> Counter[Shares]:
         """Return how many nodes of an entry have which losses. The mean of measured nodes stands for those without any."""

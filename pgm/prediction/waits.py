@@ -43,6 +43,7 @@ class WaitModel:
     pace: FeedPace
     draws: int = DRAWS
     _senders: dict[str, Floats] = attrs.field(factory=dict)
+    _unheard: dict[tuple[str, int], Floats] = attrs.field(factory=dict)  # by link and round
 
     def of_link(self, link: FeedLink) -> list[DrawnWaits]:
         """Return the waits of the receivers of a link."""
@@ -89,11 +90,9 @@ class WaitModel:
     def _first_nak(self, link: FeedLink, asker: Asker, number: int, rng: np.random.Generator) -> Floats:
         """Draw the time from the start of a back-off to the first NAK that arrives, of this node or another."""
         counts = self.counts[link.name]
-        lacks = [one.lacks_in(number, counts.copies) for one in counts.askers]
-        others = unheard(link, counts.askers, lacks)
         loss = loss_at(link, asker.is_asked)
-        own = lacks[counts.askers.index(asker)]
-        silent = others / np.maximum(1 - own * (1 - loss) * asker.sent_by, 1e-12)
+        own = asker.lacks_in(number, counts.copies)
+        silent = self._unheard_in(link, number) / np.maximum(1 - own * (1 - loss) * asker.sent_by, 1e-12)
         silent = np.minimum.accumulate(np.minimum(1.0, silent) * (1 - (1 - loss) * asker.sent_by))
         repeat = asker.member.parameters.nak_rpt_ivl
         waited = np.zeros(self.draws)
@@ -107,6 +106,15 @@ class WaitModel:
             if not is_open.any():
                 break
         return waited
+
+    def _unheard_in(self, link: FeedLink, number: int) -> Floats:
+        """Return the probability that no NAK of a round has arrived, by each step of the back-off time."""
+        known = self._unheard.get((link.name, number))
+        if known is None:
+            counts = self.counts[link.name]
+            lacks = [one.lacks_in(number, counts.copies) for one in counts.askers]
+            known = self._unheard[link.name, number] = unheard(link, counts.askers, lacks)
+        return known
 
     def _answer(self, link: FeedLink, asker: Asker, rng: np.random.Generator) -> tuple[Floats, float]:
         """Draw the time from the arrival of a NAK to the departure of the repair, and the chance that none is heard."""
@@ -153,7 +161,7 @@ class WaitModel:
         rng = _generator(upper, sender)
         above = missing_at(self.tree, upper)
         missing = missing_at(self.tree, link)
-        asker = next(one for one in self.counts[upper.name].askers if one.member is sender)
+        asker = self.counts[upper.name].askers[upper.members.index(sender)]
         own = self._relayed(upper, asker, rng) if sender.role is Role.AGGREGATOR else self._local(upper, asker, rng)
         if not above:
             return own
