@@ -179,7 +179,7 @@ def _window_of(source: NodeTable, stream: StreamTable, own: Settings) -> _Window
 
 
 def _outlasts(tree: Tree) -> Iterator[RuleFinding]:
-    groups: defaultdict[tuple[str, str, tuple[WaitTerm, ...]], list[tuple[NodeTable, _Window]]] = defaultdict(list)
+    groups: defaultdict[tuple[str, str, tuple[WaitTerm, ...]], dict[str, _Window]] = defaultdict(dict)
     settings = _settings_of_sources(tree)
     for node in tree.nodes:
         server = _server_of(tree, node) if node.role in (Role.RECEIVER, Role.REPAIRER) else None
@@ -188,12 +188,9 @@ def _outlasts(tree: Tree) -> Iterator[RuleFinding]:
         for window, source in _windows(tree, node, server.node, settings):
             terms = tuple(repair_terms(tree, node, server, source))
             if window.ns < sum(term.ns for term in terms):
-                group = groups[window.server.name, window.stream, terms]
-                if (node, window) not in group:
-                    group.append((node, window))
+                groups[window.server.name, window.stream, terms][node.name] = window
     for (_, _, terms), found in groups.items():
-        _, window = found[0]
-        nodes = [node.name for node, _ in found]
+        nodes, window = list(found), next(iter(found.values()))
         more = f" and {len(nodes) - _SHOWN} more" if len(nodes) > _SHOWN else ""
         total = sum(term.ns for term in terms)
         message = (
