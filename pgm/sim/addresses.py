@@ -16,15 +16,17 @@ class AddressBook:
 
     def __init__(self) -> None:
         self._taken: set[tuple[str, Nla]] = set()
-        self._members: dict[str, int] = {}  # nodes on each segment so far, in order of the segments' first node
+        self._members: dict[str, int] = {}  # nodes on each segment so far
+        self._numbers: dict[str, int] = {}  # of the segments, in order of their first node
 
     def fill(self, plan: NodePlan) -> NodePlan:
         """Return a plan with all open addresses filled in, and note all its addresses."""
         segments = []
         for segment in plan.segments:
             number = self._members.setdefault(segment.name, 0) + 1
+            index = self._numbers.setdefault(segment.name, 128 + len(self._numbers))
             if segment.address is None:
-                index, is_v6 = 128 + list(self._members).index(segment.name), ":" in segment.group
+                is_v6 = ":" in segment.group
                 while (segment.name, address := _address(index, number, is_v6=is_v6)) in self._taken:
                     number += 1
                 segment = attrs.evolve(segment, address=address)
@@ -38,16 +40,17 @@ class AddressBook:
         """Return the addresses of the rest of a pattern."""
         if rest.addresses:
             return rest.addresses
-        plans = (attrs.evolve(rest.plan, name="") for _ in range(rest.count))
-        return tuple(str(self.fill(plan).segments[0].address) for plan in plans)
+        return tuple(str(self.fill(rest.plan).segments[0].address) for _ in range(rest.count))
 
     def reserve_all(self, segment: str, addresses: Iterable[Nla]) -> None:
         """Note addresses of a segment."""
-        self._taken |= {(segment, address) for address in addresses}
+        self._taken.update((segment, address) for address in addresses)
 
     def reserve(self, plan: NodePlan) -> None:
         """Note the addresses of a node that is still to be added."""
-        self._taken |= {(segment.name, segment.address) for segment in plan.segments if segment.address is not None}
+        for segment in plan.segments:
+            if segment.address is not None:
+                self.reserve_all(segment.name, [segment.address])
 
 
 def with_addresses(

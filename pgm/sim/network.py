@@ -166,18 +166,9 @@ class Network:
         if attachment.further:
             self._with_further.setdefault(attachment.segment.name, []).append(attachment)
 
-    def has(self, segment: str, address: Nla) -> bool:
-        """Return whether a node on a segment has this address."""
-        return (segment, address) in self._by_address
-
     def members(self, segment: str) -> tuple[Attachment, ...]:
         """Return the attachments of a segment, in order of attaching."""
         return tuple(self._members.get(segment, ()))
-
-    @property
-    def segments(self) -> tuple[str, ...]:
-        """Names of all segments."""
-        return tuple(self._members)
 
     def send(self, source: Attachment, send: Send, train: Train, now_ns: int) -> None:
         """Carry the train of a `Send` to all its targets."""
