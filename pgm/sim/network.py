@@ -60,7 +60,8 @@ class Attachment:
     segment: Segment
     egress: SimulatedLink
     ingress: SimulatedLink
-    further: Collection[Nla] = ()  # addresses besides that of the segment, for a station that stands for many nodes
+    # addresses besides that of the segment, for a station that stands for many nodes
+    further: Collection[Nla] = attrs.field(default=(), kw_only=True)
     by_group: Channel = attrs.field(init=False)
     by_unicast: Channel = attrs.field(init=False)
     _cuts: int = attrs.field(default=0, init=False)  # in force now: faults may overlap

@@ -115,7 +115,7 @@ class Crowd:
         self._segment = self._segment_of(0)
         self._egress = SimulatedLink(LinkSetup(delay=0), f"{seed}:{self.name}:out")
         ingress = SimulatedLink(LinkSetup(delay=delay), f"{seed}:{self.name}:in")
-        self.attachment = Attachment(self, self._segment, self._egress, ingress, plan.addresses[1:])
+        self.attachment = Attachment(self, self._segment, self._egress, ingress, further=plan.addresses[1:])
         links = [f"{seed}:{plan.name_of(member)}:{seat.name}:in:loss" for member in range(plan.count)]
         self._losses = CrowdLosses(links, seat.impairment.loss, 4 * context.expected)
         self._rngs = [seeded(seed, plan.name_of(member), "core", "0") for member in range(plan.count)]
