@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from pgm.trust.node_identity import names_node
 
 DIFFERS = 1 / 3  # of the predicted figure
 _LEAST_COUNT = 30  # events behind a figure: a third is then some two standard deviations
+_OF_NODE = ("repairs", "naks_in", "naks_out")
+_WAITS = (("p50_ms", "median wait, ms"), ("p99_ms", "99 % within, ms"))
 _REMEDY = "write one with: pgm plan TOPOLOGY --predict --json > FILE"
 
 Row = Mapping[str, Any]
@@ -43,14 +46,34 @@ def compared(place: str, figure: str, measured: float, predicted: float, events:
 def read_prediction(file: Path) -> dict[str, Any]:
     """Return the prediction in the output of `pgm plan --predict --json`. Raises `UsageError`."""
     try:
-        content = json.loads(file.read_text())
-        prediction: dict[str, Any] = content["prediction"]
-        assert prediction["feeds"]
+        prediction: dict[str, Any] = json.loads(file.read_text())["prediction"]
+        _require_figures(prediction)
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}", remedy=_REMEDY) from None
-    except (ValueError, KeyError, TypeError, AssertionError):
-        raise UsageError(f"{file} has no prediction", remedy=_REMEDY) from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{file} has no whole prediction: {error!r}", remedy=_REMEDY) from None
     return prediction
+
+
+def _require_figures(prediction: Row) -> None:
+    """Check all that comparisons read. Raises `ValueError`, `KeyError` or `TypeError`."""
+    if not prediction["feeds"]:
+        raise ValueError("no feeds")
+    for feed in prediction["feeds"]:
+        if not feed["packets_per_s"] > 0:
+            raise ValueError("packets_per_s is not positive")
+        for node in feed["nodes"]:
+            _require_row(node, "node", *_OF_NODE, "links")
+        for link in feed["links"]:
+            _require_row(link, "link", "missed", *(key for key, _ in _WAITS if link[key] is not None))
+
+
+def _require_row(row: Row, name: str, *keys: str) -> None:
+    if not isinstance(row[name], str):
+        raise TypeError(f"{name} is no text")
+    for key in keys:
+        if not 0 <= row[key] < math.inf:
+            raise ValueError(f"{key} of {row[name]} is no figure")
 
 
 def of_status(prediction: Row, rows: Iterable[Row]) -> list[Comparison]:
@@ -100,22 +123,36 @@ def _node_of(prediction: Row, name: str) -> Row | None:
     ]
     if not rows:
         return None
-    total = sum(weight for weight, _ in rows)
-    keys = ("repairs", "naks_in", "naks_out")
-    return {**rows[0][1], **{key: sum(weight * row[key] for weight, row in rows) / total for key in keys}}
+    return {**rows[0][1], **{key: _mean(rows, key) for key in _OF_NODE}}
+
+
+def _mean(rows: Sequence[tuple[float, Row]], key: str) -> float:
+    """Return the mean of a figure over rows with weights."""
+    return float(sum(weight * row[key] for weight, row in rows) / sum(weight for weight, _ in rows))
 
 
 def of_report(prediction: Row, summary: Row) -> list[Comparison]:
     """Compare the figures of telemetry: repairs and NAKs of nodes, and the waits on each segment."""
     found = [one for row in summary["traffic"] for one in _of_traffic(prediction, summary, row)]
-    links = {row["link"]: row for feed in prediction["feeds"] for row in feed["links"]}
     for row in summary["repairs"]:
-        expected = links.get(row["segment"])
-        if expected is None or expected["p50_ms"] is None:
-            continue
-        for key, figure in (("p50_ms", "median wait, ms"), ("p99_ms", "99 % within, ms")):
-            found.append(compared(row["segment"], figure, row[key], expected[key], row["repaired"]))
+        for key, figure in _WAITS:
+            rows = _waits_on(prediction, row["segment"], key)
+            if rows:
+                found.append(compared(row["segment"], figure, row[key], _mean(rows, key), row["repaired"]))
     return found
+
+
+def _waits_on(prediction: Row, segment: str, key: str) -> list[tuple[float, Row]]:
+    """Return the rows of a link that several feeds may share, by the packets that wait there each second.
+
+    A quantile of all waits lies between those of the feeds, and their mean stands for it.
+    """
+    return [
+        (feed["packets_per_s"] * row["missed"], row)
+        for feed in prediction["feeds"]
+        for row in feed["links"]
+        if row["link"] == segment and row["missed"] and row[key] is not None
+    ]
 
 
 def _of_traffic(prediction: Row, summary: Row, row: Row) -> Iterator[Comparison]:

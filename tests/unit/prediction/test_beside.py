@@ -71,6 +71,20 @@ def test_report_beside_compares_waits_and_traffic() -> None:
     }
 
 
+def test_waits_of_streams_that_share_a_link_count_by_their_packets() -> None:
+    [feed] = predict(TOPOLOGY, CONDITIONS)["feeds"]
+    link = {**next(row for row in feed["links"] if row["link"] == "floor-1"), "p50_ms": 6.0, "p99_ms": 30.0}
+    busy = {**feed, "packets_per_s": 9000, "links": [link]}
+    slow = {**feed, "packets_per_s": 1000, "links": [{**link, "p50_ms": 16.0, "p99_ms": 130.0}]}
+    idle = {**feed, "links": [{**link, "missed": 0.0, "p50_ms": None, "p99_ms": None}]}
+    measured = {"segment": "floor-1", "repaired": 900, "p50_ms": 7.0, "p99_ms": 40.0}
+    found = of_report({"feeds": [busy, slow, idle]}, {"traffic": [], "links": [], "repairs": [measured]})
+    assert [(one.predicted, one.differs) for one in found] == [
+        (pytest.approx(7.0), False),
+        (pytest.approx(40.0), False),
+    ]
+
+
 def test_profile_adds_processor_time_and_memory(tmp_path: Path) -> None:
     file = tmp_path / "machine.json"
     profile().write(file)
@@ -89,6 +103,37 @@ def test_role_with_few_requests_has_the_costs_of_others() -> None:
     assert profile().roles["source"].request_s == pytest.approx(1e-3)
     assert profile(requests=20).roles["source"].request_s == profile(requests=20).roles["receiver"].request_s
     assert profile(requests=20).roles["repairer"].request_s == pytest.approx(1e-3)
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "value"),
+    [
+        ("nodes", "naks_in", "many"),
+        ("nodes", "links", None),
+        ("nodes", "node", 5),
+        ("links", "missed", float("nan")),
+        ("links", "p99_ms", -1),
+    ],
+)
+def test_edited_prediction_names_the_file_and_the_command(tmp_path: Path, table: str, key: str, value: object) -> None:
+    file = tmp_path / "plan.json"
+    [feed] = predict(TOPOLOGY, CONDITIONS)["feeds"]
+    file.write_text(json.dumps({"prediction": {"feeds": [feed]}}))
+    assert read_prediction(file)["feeds"][0]["source"] == "source"
+    feed[table][-1][key] = value
+    file.write_text(json.dumps({"prediction": {"feeds": [feed]}}))
+    with pytest.raises(UsageError) as error:
+        read_prediction(file)
+    assert str(file) in error.value.message
+    assert "--predict --json" in error.value.remedy
+
+
+@pytest.mark.parametrize("content", ["{}", '{"prediction": {"feeds": []}}', '{"prediction": {"feeds": 3}}', "[]", "?"])
+def test_file_without_a_prediction_names_the_command(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text(content)
+    with pytest.raises(UsageError, match=r"plan\.json has no whole prediction"):
+        read_prediction(file)
 
 
 def test_wrong_files_name_the_command_that_writes_a_right_one(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pgm.errors import UsageError
@@ -16,7 +18,7 @@ from pgm.units import MILLISECOND
 from tests.sim.support.files import NO_CACHE, TreeFile, floors
 
 
-def predicted(text: str, **conditions: object) -> FeedPrediction:
+def predicted(text: str, **conditions: Any) -> FeedPrediction:
     topology = loads(text)
     [feed] = feeds_of(topology)
     given = Conditions(delays=delays_of(topology, {}, ()), offer=Offer(size=1000), **conditions)
