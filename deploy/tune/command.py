@@ -24,8 +24,8 @@ from deploy.terminal.tables import TableColumn, console, table
 from deploy.tune import placing
 from deploy.tune.place import MOST_PROVED, SEARCH_DRAWS, LocalRuns, PlaceResult, PlaceSearch, proved
 from deploy.tune.space import TunableParameter, overrides_of, tunable_parameters
-from deploy.tune.trial import Candidate, RunMeasures, TrialSetting, TuneTrial, asked_segments, run
-from deploy.tune.tuned_file import placed_text, require_receivers, require_tables, tuned_text
+from deploy.tune.trial import Candidate, RunMeasures, TrialSetting, TuneTrial, asked_segments, has_room, run
+from deploy.tune.tuned_file import placed_text, require_places, require_tables, tuned_text
 from pgm.errors import UsageError
 from pgm.parameters import ROWS
 from pgm.prediction.delays import delays_of
@@ -219,7 +219,8 @@ def _search(
     is_small = not master and seconds * options["runs"] <= _LONGEST_S
     with _runner(master, seconds, is_small, lambda done, of: say(f"{step[0]}: {done:,} of {of:,} simulations")) as runs:
         search = TimerSearch(runs, setting, parameters, topology, options["seed"], options["runs"], say_step)
-        return search.go(shapes_of(topology), known), setting, parameters, runs.usage
+        shapes = [segment for segment in shapes_of(topology) if has_room(topology, segment)]
+        return search.go(shapes, known), setting, parameters, runs.usage
 
 
 def _asked_parameters(setting: TrialSetting, topology: Topology, delays: dict[str, int]) -> list[TunableParameter]:
@@ -252,7 +253,7 @@ def _place(
     """Place repairers, write the file with them, and report. Raises `UsageError`."""
     if not options["place"]:
         raise UsageError("--timers is for --place", remedy="leave out --timers: without --place timers are searched")
-    require_receivers(file, topology, shapes_of(topology))
+    require_places(file, topology, shapes_of(topology))
     started = time.monotonic()
     with _line(as_json) as say:
         request = PlaceRequest(file, topology, telemetry, master, options["place"], options["runs"], options["seed"])

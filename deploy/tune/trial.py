@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+import ipaddress
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
 
 from deploy.node.roles import build_core
 from pgm.core.effects import Send
+from pgm.errors import UsageError
 from pgm.impairments import Impairment
 from pgm.sim.checks.checker import Checker
 from pgm.sim.checks.repair_latency import RepairLatency
@@ -18,6 +20,7 @@ from pgm.sim.load import Load, NetworkConditions
 from pgm.sim.node import SimulatedNode
 from pgm.sim.runs.report import Observation, simulate
 from pgm.sim.world import Wiring
+from pgm.topology.addresses import IpNetwork, network_of, version_of
 from pgm.topology.load import loads
 from pgm.topology.model import Host, NodeTable, Overrides, Topology
 from pgm.topology.node_plan import NodePlan, Role
@@ -28,6 +31,8 @@ from pgm.wire.train import Train
 
 # segment -> parameter -> value, sorted so that equal choices compare equal
 Choices = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
+
+_USUAL_BITS = {4: 24, 6: 64}  # of a network of which only an address is known, by version
 
 
 @attrs.frozen
@@ -130,17 +135,43 @@ def extra_name(segment: str) -> str:
 
 
 def free_address(topology: Topology, segment: str) -> str:
-    """Return the highest address of a segment's network that no node of the file has."""
-    import ipaddress
+    """Return the highest address of a segment's network that no node of the file has.
 
+    Raises `UsageError` if the file tells no network, or if the network has no free address.
+    """
     taken = {address for node in topology.nodes.values() for address in node.addresses_on(segment)}
-    known = sorted(ipaddress.ip_address(address) for address in taken)
-    interface = topology.segments[segment].interface
-    network = ipaddress.ip_network(interface if "/" in interface else f"{known[-1]}/24", strict=False)
-    at = network.broadcast_address - 1
-    while str(at) in taken:
-        at -= 1
-    return str(at)
+    network = _network(topology.segments[segment].interface, taken)
+    if network is None:
+        raise UsageError(
+            f"segment {segment}: the file tells no network, so a further repairer has no address",
+            remedy='write the interface as a network, such as "10.0.0.0/24"',
+        )
+    for offset in range(network.num_addresses - 2, 0, -1):
+        address = str(network[offset])
+        if address not in taken:
+            return address
+    raise UsageError(
+        f"segment {segment}: nodes of the file have all addresses of {network}",
+        remedy="write a larger network as the interface",
+    )
+
+
+def has_room(topology: Topology, segment: str) -> bool:
+    """Return whether a further repairer can have an address on a segment."""
+    try:
+        free_address(topology, segment)
+    except UsageError:
+        return False
+    return True
+
+
+def _network(interface: str, taken: Iterable[str]) -> IpNetwork | None:
+    """Return the network of an interface, else the usual one of a known address."""
+    known = [interface] if version_of(interface) is not None else sorted(taken, key=ipaddress.ip_address)[-1:]
+    for address in known:
+        bits = _USUAL_BITS[ipaddress.ip_address(address.partition("/")[0]).version]
+        return network_of(address) or ipaddress.ip_network(f"{address}/{bits}", strict=False)
+    return None
 
 
 def losses_of(plan: NodePlan, losses: Mapping[tuple[str, str], Impairment]) -> NodePlan:

@@ -29,10 +29,11 @@ def require_tables(file: Path, topology: Topology) -> None:
             )
 
 
-def require_receivers(file: Path, topology: Topology, segments: Sequence[str]) -> None:
-    """Check that the receivers of segments have tables in the file, for a new parent. Raises `UsageError`."""
+def require_places(file: Path, topology: Topology, segments: Sequence[str]) -> None:
+    """Check that segments have an address for a repairer, and their receivers tables for a new parent. Raises `UsageError`."""
     lines = file.read_text().splitlines()
     for segment in segments:
+        free_address(topology, segment)
         for node in receivers_on(topology, segment):
             if _table(lines, f"nodes.{node.name}") is None:
                 header = f"[nodes.{_spell(node.name)}]"

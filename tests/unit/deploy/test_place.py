@@ -10,18 +10,21 @@ import pytest
 from deploy.tune.command import shapes_of
 from deploy.tune.place import SEARCH_DRAWS, Placement, PlaceResult, PlaceSearch, even_spread
 from deploy.tune.score import Score
-from deploy.tune.trial import Candidate, RunMeasures, applied
-from deploy.tune.tuned_file import placed_text, require_receivers
+from deploy.tune.trial import Candidate, RunMeasures, applied, free_address, has_room
+from deploy.tune.tuned_file import placed_text, require_places
 from pgm.errors import UsageError
 from pgm.prediction.delays import delays_of
 from pgm.prediction.predict import Conditions, Offer
 from pgm.topology.load import loads
+from pgm.topology.model import Host, Interface, NodeTable, Topology
+from pgm.topology.node_plan import Role
 from pgm.topology.plan import plan_all
 from tests.cli.command import invoked
 from tests.cli.test_json import documented
 from tests.sim.support.files import floors
 
 UNEVEN = floors(["0.2%", "3%", "0.2%", "0.2%"], [5] * 4, "0.1%", keeps=False).text
+TREE = loads(UNEVEN)
 
 SCORE = Score(Candidate(), RunMeasures(1.0, 1.0, 1.0, 1.0, 1.0, 0, 100), 1.0, 4)
 
@@ -71,9 +74,8 @@ def test_file_with_repairers_is_the_tree_that_was_simulated() -> None:
     topology, places = loads(UNEVEN), ("floor-2", "floor-4")
     text = placed_text(UNEVEN, topology, places, dict.fromkeys(places, "a reason"))
     written, simulated = plan_all(loads(text)), plan_all(applied(topology, Candidate(repairers_on=places)))
-    plain = {"file": "", "digest": ""}
-    assert {name: attrs.evolve(plan, **plain) for name, plan in written.items()} == {
-        name: attrs.evolve(plan, **plain) for name, plan in simulated.items()
+    assert {name: attrs.evolve(plan, file="", digest="") for name, plan in written.items()} == {
+        name: attrs.evolve(plan, file="", digest="") for name, plan in simulated.items()
     }
     assert text.count("# a reason") == 2
     assert "choose a host" in text
@@ -95,15 +97,61 @@ def test_receivers_without_a_table_are_refused_before_the_search(tmp_path: Path)
     file = tmp_path / "tree.toml"
     file.write_text("nodes = {}")
     with pytest.raises(UsageError) as error:
-        require_receivers(file, loads(UNEVEN), ["floor-1"])
+        require_places(file, loads(UNEVEN), ["floor-1"])
     assert "[nodes." in error.value.remedy
+
+
+def hall(interface: str, *addresses: str | None) -> Topology:
+    """Return a segment with a receiver for each address. A receiver with None has no known address."""
+    receivers = {
+        f"desk-{at}": NodeTable(
+            role=Role.RECEIVER, segment="hall", address=None if address is None else Host(address), name=f"desk-{at}"
+        )
+        for at, address in enumerate(addresses)
+    }
+    segment = attrs.evolve(TREE.segments["floor-1"], name="hall", interface=Interface(interface))
+    return attrs.evolve(TREE, segments={"hall": segment}, nodes=receivers)
+
+
+@pytest.mark.parametrize(
+    ("interface", "address", "free"),
+    [
+        ("10.0.0.0/29", "10.0.0.6", "10.0.0.5"),
+        ("eth0", "10.0.3.9", "10.0.3.254"),
+        ("10.0.3.9", None, "10.0.3.254"),
+        ("eth0", "fd00::9", "fd00::ffff:ffff:ffff:fffe"),
+    ],
+)
+def test_extra_repairer_has_the_highest_free_address(interface: str, address: str | None, free: str) -> None:
+    topology = hall(interface, address)
+    assert (free_address(topology, "hall"), has_room(topology, "hall")) == (free, True)
+
+
+@pytest.mark.parametrize(
+    ("interface", "address", "message"),
+    [
+        ("eth0", None, "segment hall: the file tells no network"),
+        ("10.0.0.0/30", "10.0.0.1", "segment hall: nodes of the file have all addresses of 10.0.0.0/30"),
+    ],
+)
+def test_segment_without_a_free_address_is_refused(
+    tmp_path: Path, interface: str, address: str | None, message: str
+) -> None:
+    topology = hall(interface, address, address and "10.0.0.2")
+    file = tmp_path / "tree.toml"
+    file.write_text("[nodes.desk]")
+    with pytest.raises(UsageError) as error:
+        require_places(file, topology, ["hall"])
+    assert error.value.message.startswith(message)
+    assert "interface" in error.value.remedy
+    assert not has_room(topology, "hall")
 
 
 def test_command_places_a_repairer_without_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deploy.tune.command.spark_session", lambda *_, **__: pytest.fail("Spark was started"))
     file, out = tmp_path / "tree.toml", tmp_path / "placed.toml"
     file.write_text(UNEVEN)
-    words = ["--place", "1", "--runs", "100", "--messages", "150", "--size", "600", "--out", out]
+    words: list[str | Path] = ["--place", "1", "--runs", "100", "--messages", "150", "--size", "600", "--out", out]
     done = invoked("tune", file, *words, "--json")
     assert done.code == 0, done
     content = done.json
