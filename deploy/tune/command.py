@@ -22,10 +22,11 @@ from deploy.terminal.options import NEW_FILE, PATH, option, pattern_counts, topo
 from deploy.terminal.output import command, print_json, warn
 from deploy.terminal.tables import TableColumn, console, table
 from deploy.tune import placing
-from deploy.tune.place import MOST_PROVED, SEARCH_DRAWS, LocalRuns, PlaceResult, PlaceSearch, proved
+from deploy.tune.place import MOST_PROVED, SEARCH_DRAWS, LocalRuns, PlaceResult, PlaceSearch, Runs, proved
 from deploy.tune.space import TunableParameter, overrides_of, tunable_parameters
 from deploy.tune.trial import Candidate, RunMeasures, TrialSetting, TuneTrial, asked_segments, has_room, run
 from deploy.tune.tuned_file import placed_text, require_places, require_tables, tuned_text
+from pgm.core_usage import CoreUsage
 from pgm.errors import UsageError
 from pgm.parameters import ROWS
 from pgm.prediction.delays import delays_of
@@ -199,7 +200,7 @@ def _search(
     other: Topology | None,
     options: dict[str, Any],
     say: Callable[[str], None],
-) -> tuple[SearchResult, TrialSetting, list[TunableParameter], Any]:
+) -> tuple[SearchResult, TrialSetting, list[TunableParameter], CoreUsage]:
     from deploy.tune.search import TimerSearch
 
     losses, trips = _measured(telemetry, master, say)
@@ -303,7 +304,7 @@ class PlaceRequest:
 
 def _placed(
     request: PlaceRequest, options: dict[str, Any], say: Callable[[str], None]
-) -> tuple[PlaceResult, tuple[SearchResult, list[TunableParameter]] | None, Any]:
+) -> tuple[PlaceResult, tuple[SearchResult, list[TunableParameter]] | None, CoreUsage]:
     """Return the placements, and with --timers the timers found together with them, and the cost."""
     topology, seeds = request.topology, request.seeds
     losses, trips = _measured(request.telemetry, request.master, say)
@@ -347,7 +348,7 @@ def _placed(
 
 
 @contextlib.contextmanager
-def _runner(master: str, seconds: float, is_small: bool, progress: Callable[[int, int], None]) -> Iterator[Any]:
+def _runner(master: str, seconds: float, is_small: bool, progress: Callable[[int, int], None]) -> Iterator[Runs]:
     """Yield a runner of trials: this process for small work, else Spark. `seconds` is the expected time of a trial."""
     if is_small:
         yield LocalRuns(progress)
@@ -613,7 +614,7 @@ def _score_json(score: Score) -> dict[str, Any]:
     return {"score": rounded_score, "runs": score.runs, **attrs.asdict(score.outcome), "parameters": chosen}
 
 
-def _as_json(result: SearchResult, usage: Any, seconds: float, out: Path) -> dict[str, Any]:
+def _as_json(result: SearchResult, usage: CoreUsage, seconds: float, out: Path) -> dict[str, Any]:
     return {
         "file": _score_json(result.file),
         "best": _score_json(result.best),
@@ -633,7 +634,7 @@ def _as_json(result: SearchResult, usage: Any, seconds: float, out: Path) -> dic
 
 
 def _print(
-    result: SearchResult, usage: Any, seconds: float, out: Path, picture: Path, file: Path, beside: Path | None
+    result: SearchResult, usage: CoreUsage, seconds: float, out: Path, picture: Path, file: Path, beside: Path | None
 ) -> None:
     if beside is not None:
         terminal = console()

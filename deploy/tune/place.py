@@ -12,12 +12,13 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import attrs
 
 from deploy.tune.score import Score, mean, value_of
 from deploy.tune.trial import Candidate, RunMeasures, TrialSetting, TuneTrial, applied, run
+from pgm.core_usage import CoreUsage
 from pgm.errors import UsageError
 from pgm.prediction.predict import Conditions, FeedPrediction, predict_feed
 from pgm.prediction.tree import feeds_of
@@ -42,25 +43,10 @@ _NO_SCORE = Score(_AS_IT_IS, _NOTHING, math.inf, 0)  # of a placement that is no
 class Runs(Protocol):
     """Runner of trials: Spark, or this process."""
 
-    usage: Any
+    usage: CoreUsage
 
     def run(self, cases: Sequence[TuneTrial]) -> list[RunMeasures]:
         """Return the results in order of the cases."""
-
-
-@attrs.define
-class LocalUsage:
-    """Cost of runs in this process."""
-
-    runs: int = 0
-    cpu_s: float = 0.0
-    wall_s: float = 0.0
-    cores: int = 1
-
-    @property
-    def share(self) -> float:
-        """Share of one core that the runs used."""
-        return self.cpu_s / max(1e-9, self.wall_s)
 
 
 @attrs.define
@@ -68,7 +54,7 @@ class LocalRuns:
     """Runs of trials in this process, one after the other. `progress` receives the finished runs and the total."""
 
     progress: Callable[[int, int], None] = lambda *_: None
-    usage: LocalUsage = attrs.field(factory=LocalUsage)
+    usage: CoreUsage = attrs.field(factory=CoreUsage)
 
     def run(self, cases: Sequence[TuneTrial]) -> list[RunMeasures]:
         """Return the results in order of the cases."""

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 # layer -> (modules of the layer, project layers that it may import, third-party packages that it may import)
 LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
-    "errors, units": (("pgm.errors", "pgm.units", "pgm.deprecated", "pgm.crc32", "pgm.own_files"), (), ("isal",)),
+    "errors, units": (
+        ("pgm.errors", "pgm.units", "pgm.deprecated", "pgm.crc32", "pgm.own_files", "pgm.core_usage"),
+        (),
+        ("attrs", "isal"),
+    ),
     "parameters": (("pgm.parameters",), ("errors, units",), ("attrs",)),
     "impairments": (("pgm.impairments",), (), ("attrs", "numpy")),
     "models": (("pgm.models",), ("errors, units",), ("attrs", "numpy")),

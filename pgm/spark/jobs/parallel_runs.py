@@ -12,26 +12,13 @@ import attrs
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from pgm.core_usage import CoreUsage
+
 Case = TypeVar("Case")
 Result = TypeVar("Result")
 
 _TASK_S = 0.6  # least work of a task, since starting a task takes time
 _POLL_S = 0.5  # between two polls of a job's progress
-
-
-@attrs.define
-class CoreUsage:
-    """Total cost of parallel runs. `cpu_s` is the processor time of the runs themselves."""
-
-    runs: int = 0
-    cpu_s: float = 0.0
-    wall_s: float = 0.0
-    cores: int = 1
-
-    @property
-    def share(self) -> float:
-        """Share of the cores that the runs used."""
-        return self.cpu_s / max(1e-9, self.wall_s * self.cores)
 
 
 @attrs.define
