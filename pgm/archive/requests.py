@@ -23,6 +23,13 @@ ACTION_DISCARD = "discard_batch"
 ACTION_PUBLISHED = "published"
 
 
+def session_key(tsi: str, epoch_us: int | None, node: str, *, each_copy: bool) -> str:
+    """Return the name of a session in offsets. The node is part of it if each copy counts, or without an epoch."""
+    if epoch_us is None:
+        return f"{tsi}/{node}"
+    return f"{tsi}@{epoch_us}/{node}" if each_copy else f"{tsi}@{epoch_us}"
+
+
 @attrs.frozen
 class SessionExtent:
     """Extent of one session in an archive. The archive holds every sqn from `oldest` to `next_sqn - 1`."""
@@ -43,10 +50,8 @@ class SessionExtent:
     kind: str = MESSAGES  # or another kind of `pgm.archive.session`
 
     def key(self, *, each_copy: bool) -> str:
-        """Return the name of the session in offsets. The node is part of it if each copy counts, or without an epoch."""
-        if self.epoch_us is None:
-            return f"{self.tsi}/{self.node}"
-        return f"{self.tsi}@{self.epoch_us}/{self.node}" if each_copy else f"{self.tsi}@{self.epoch_us}"
+        """Return the name of the session in offsets."""
+        return session_key(self.tsi, self.epoch_us, self.node, each_copy=each_copy)
 
     def as_json(self) -> dict[str, Any]:
         """Return the extent with stable keys."""

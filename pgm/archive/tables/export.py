@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgm.archive.errors import ArchiveError, RowsMissing
-from pgm.archive.requests import RangeRequest, SessionExtent
+from pgm.archive.requests import RangeRequest, SessionExtent, session_key
 from pgm.archive.service.collection import Archives
 from pgm.archive.session import COMPANIONS, RecordedSession
 from pgm.archive.store.index import SessionEntries
@@ -73,7 +73,7 @@ class Export:
 
     def _take(self, reader: ArchiveReader, session: SessionEntries) -> None:
         named = session.session
-        key = _key(named)
+        key = session_key(named.tsi, named.epoch_us, named.node, each_copy=True)
         if key in self._sessions:  # a directory may have a copy of an archive: its rows count once
             self._commit()
         self._sessions[key] = named
@@ -134,19 +134,6 @@ class Export:
         key = extent.key(each_copy=True)
         is_closed = self._closed.get(key) == extent.next_sqn
         return attrs.evolve(extent, kind=self._sessions[key].kind, closed=is_closed)
-
-
-def _key(named: RecordedSession) -> str:
-    return SessionExtent(
-        **attrs.asdict(named),
-        oldest=0,
-        next_sqn=0,
-        rows=0,
-        octets=0,
-        first_received_us=0,
-        last_received_us=0,
-        closed=False,
-    ).key(each_copy=True)
 
 
 def _readable_after(reader: ArchiveReader, session: SessionEntries, at: int) -> BatchEntry | None:

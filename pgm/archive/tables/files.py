@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import attrs
@@ -50,6 +51,15 @@ class TableFile:
     rows: int
     octets: int
     sqns: tuple[int, int]
+
+    def as_json(self, root: Path) -> dict[str, Any]:
+        """Return the file with stable keys, its path below `root`."""
+        return attrs.asdict(self) | {"path": str(self.path.relative_to(root))}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any], root: Path) -> TableFile:
+        """Decode the result of `as_json`. Raises KeyError, TypeError."""
+        return cls(**value | {"path": root / value["path"], "sqns": tuple(value["sqns"])})
 
 
 def write_files(rows: pa.Table, folder: Path) -> list[TableFile]:

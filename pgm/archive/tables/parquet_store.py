@@ -12,7 +12,6 @@ import json
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import attrs
 
@@ -76,7 +75,7 @@ class ParquetTable:
             "format": _FORMAT,
             "copies": content.state.copies,
             "sessions": json.loads(content.state.to_json()),
-            "files": [_as_json(one, self._root) for one in content.files],
+            "files": [one.as_json(self._root) for one in content.files],
             "removed": sorted(str(path.relative_to(self._root)) for path in removed),
         }
         replace_synced(self._root / LIST, json.dumps(value, separators=(",", ":")).encode())
@@ -137,17 +136,9 @@ def _read(root: Path) -> tuple[TableContent, tuple[Path, ...]]:
                 f"{path} has format {value['format']}, and this program knows {_FORMAT}", remedy="use a newer pgm"
             )
         state = TableState.from_json(value["copies"], json.dumps(value["sessions"]))
-        files = tuple(_from_json(one, root) for one in value["files"])
+        files = tuple(TableFile.from_json(one, root) for one in value["files"])
         return TableContent(state, files), tuple(root / name for name in value["removed"])
     except OSError as error:
         raise TableError(f"{path}: {error.strerror}", remedy="name the folder of a table") from None
     except (ValueError, KeyError, TypeError) as error:
         raise TableError(f"{path} cannot be read: {error!r}", remedy="restore the file from a copy") from None
-
-
-def _as_json(file: TableFile, root: Path) -> dict[str, Any]:
-    return attrs.asdict(file) | {"path": str(file.path.relative_to(root))}
-
-
-def _from_json(value: dict[str, Any], root: Path) -> TableFile:
-    return TableFile(**value | {"path": root / value["path"], "sqns": tuple(value["sqns"])})

@@ -102,7 +102,7 @@ class _Batches:
             state = store.content().state
             write = TaskFiles(str(store.folder), state, self.parameters.table_commit_bytes)
             told = rows.mapInArrow(write, TOLD).collect()
-            files = [one for row in told for one in told_files(row.files)]
+            files = [one for row in told for one in told_files(row.files, store.folder)]
             if files:
                 store.commit(state.with_rows(one for row in told for one in told_sessions(row.sessions)), files)
                 compact(store, self.parameters, least=self.least_files)

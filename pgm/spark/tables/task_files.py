@@ -44,14 +44,14 @@ class TaskFiles:
         rows = lacked_rows(rows, self.state)
         if rows.num_rows:
             files = write_files(rows, Path(self.folder))
-            names = json.dumps([attrs.asdict(one) | {"path": str(one.path)} for one in files])
+            names = json.dumps([one.as_json(Path(self.folder)) for one in files])
             sessions = json.dumps([one.as_json() for one in extents_of(rows)])
             yield pa.RecordBatch.from_pydict({"files": [names], "sessions": [sessions]}, schema=_TOLD_SCHEMA)
 
 
-def told_files(text: str) -> list[TableFile]:
-    """Return the files of a row of tasks."""
-    return [TableFile(**one | {"path": Path(one["path"]), "sqns": tuple(one["sqns"])}) for one in json.loads(text)]
+def told_files(text: str, folder: Path) -> list[TableFile]:
+    """Return the files of a row of tasks, which wrote them in `folder`."""
+    return [TableFile.from_json(one, folder) for one in json.loads(text)]
 
 
 def told_sessions(text: str) -> list[SessionExtent]:
