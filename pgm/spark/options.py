@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from pgm.archive.signatures.authority import Authority
 from pgm.archive.store.schema import COLUMN_NAMES
 from pgm.errors import PgmError
 from pgm.messages.typed.fields import ValueCodec
+from pgm.messages.typed.plain_rows import time_of_text
 from pgm.spark.decode.columns import DecodedSchema, ValueFields
 from pgm.spark.errors import BadOption
 from pgm.spark.filters import FilterBounds
@@ -91,12 +91,12 @@ def _time_us(text: str) -> int:
     if text.strip().isdigit():
         return int(text) * _MS_US
     try:
-        moment = datetime.fromisoformat(text.strip())
+        moment = time_of_text(text.strip())
     except ValueError:
         raise ValueError(
             "the value is neither milliseconds since 1970 nor a time such as 2026-01-31T12:00:00+00:00"
         ) from None
-    return round((moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp() * _US)
+    return round(moment.timestamp() * _US)
 
 
 def _copies(text: str) -> bool:
