@@ -14,7 +14,7 @@ from deploy.report.command import require_spark, spark_session
 from deploy.terminal.options import FOLDER, PATH, option
 from deploy.terminal.output import command, print_json, warn
 from pgm.errors import ProcessError, UsageError
-from pgm.figures.minutes import Limits
+from pgm.figures.minutes import NO_LIMITS, Limits
 from pgm.fleet.hosts import hosts_of
 from pgm.topology.load import load_checked
 from pgm.topology.model import Topology
@@ -99,7 +99,7 @@ def _tables(
         findings = Findings(TableFolder(out), lambda finding: _say(finding, as_json=as_json))
         where = {**where, "trigger": "now"} if once else where
         query = fleet_tables(
-            register(spark), where, out, limits=limits, late_s=late_s, on_batch=lambda _: _look(findings)
+            register(spark), where, out, limits=limits, late_s=late_s, on_batch=lambda _: findings.look(is_last=False)
         )
         if not as_json:
             warn(f"keeping tables in {out}")
@@ -107,10 +107,6 @@ def _tables(
         findings.look()
         if once and not findings.tables.files("nodes"):
             warn(f"no minute is over yet: the newest event must be {late} later than the end of a minute")
-
-
-def _look(findings: Any) -> None:
-    findings.look(is_last=False)
 
 
 def _wait(query: Any) -> None:
@@ -134,9 +130,8 @@ def _where(sources: tuple[Path, ...], token_file: Path | None, ca_file: Path | N
     trees = [path for path in sources if not path.is_dir()]
     if len(trees) > 1:
         raise UsageError("several topology files", remedy="run a job for each tree, with a folder of its own")
-    limits = Limits()
     if not trees:
-        return {"path": ",".join(folders)}, limits
+        return {"path": ",".join(folders)}, NO_LIMITS
     topology = load_checked(trees[0])
     plans = plan_all(topology)
     limits = limits_of(plans)

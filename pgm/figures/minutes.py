@@ -16,6 +16,7 @@ from pgm.figures.event_rows import EventRows, Groups
 from pgm.figures.rules import Summary
 
 MINUTE_S = 60
+MINUTE_US = MINUTE_S * 1_000_000
 FINDINGS_FILE = "findings.json"  # beside the tables: the changes of regime in them
 _SECOND_US = 1_000_000
 

@@ -13,14 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pgm.figures.changes import Change, changes_of
-from pgm.figures.minutes import FINDINGS_FILE, MINUTE_S
+from pgm.figures.minutes import FINDINGS_FILE, MINUTE_US
 from pgm.figures.values import iso
 from pgm.spark.fleet.tables import TableFolder
 
-_MINUTE_US = MINUTE_S * 1_000_000
 _MOST_MINUTES = 10_080  # of a series: a week
 _MOST_LINKS = 10_000
-_SAME_US = 30 * _MINUTE_US  # a place that moves by less with more samples is the same change
+_SAME_US = 30 * MINUTE_US  # a place that moves by less with more samples is the same change
 _MOST_TOLD = 64  # of a series
 _EVERY_S = 60.0  # between two looks, since each looks at whole series
 _TEST = "rank test of the samples before and after, for dependent samples and all minutes of the series"
@@ -49,7 +48,7 @@ class Findings:
     def look(self, *, is_last: bool = True) -> list[Finding]:
         """Read new files, find the changes, and write them beside the tables. Return them, the newest first.
 
-        Between looks of a running job passes a minute, unless `is_last`. Raises `UsageError` without ruptures.
+        Without `is_last` the tables are looked at once a minute at most. Raises `UsageError` without ruptures.
         """
         if not is_last and time.monotonic() - self._looked_s < _EVERY_S:
             return self._last

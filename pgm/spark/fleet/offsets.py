@@ -11,12 +11,12 @@ from typing import Any
 
 import attrs
 
+from pgm.figures.minutes import MINUTE_US
 from pgm.spark.fleet.places import FleetSurvey
 from pgm.telemetry.log_files import run_of
 
 _AHEAD_US = 1_000_000  # clocks of nodes agree to a second
-_LEAST_SLICE_US = 60_000_000  # of a catch-up: a window of the tables
-_GONE = "the log is gone"
+_LEAST_SLICE_US = MINUTE_US  # of a catch-up: a window of the tables
 
 
 @attrs.frozen
@@ -135,8 +135,3 @@ def _known_end(name: str, found: FleetSurvey) -> int | None:
     if not later:
         return None
     return max((state.earlier.get(run, 0) for state in later), default=0)
-
-
-def gone_reason(name: str) -> str:
-    """Return the cause of rows of a log that vanished."""
-    return f"{_GONE}: {name}"

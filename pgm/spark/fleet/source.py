@@ -18,15 +18,15 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from pgm.figures.minutes import MINUTE_US
 from pgm.spark.errors import BadOption
-from pgm.spark.fleet.offsets import FleetOffset, advanced, bounded, gone_reason, needs_cut, start_of, time_until
+from pgm.spark.fleet.offsets import FleetOffset, advanced, bounded, needs_cut, start_of, time_until
 from pgm.spark.fleet.options import FleetOptions, read_options
 from pgm.spark.fleet.places import FleetSurvey, Place, PlaceAway, PlaceSilent, places_of, survey
 from pgm.telemetry.events import arrow_schema
 from pgm.telemetry.log_files import run_of
 
 _log = logging.getLogger("pgm.spark")
-MINUTE_US = 60_000_000  # of packed rows
 _POLL_S = 0.5  # between questions to all places, which Spark would otherwise ask every few milliseconds
 _PARTITION_ROWS = 200_000
 _MOST_COUNT = (1 << 31) - 1
@@ -304,12 +304,13 @@ class FleetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin, target = FleetOffset.of_json(start), FleetOffset.of_json(end)
         ends = {name: at for name, at in target.logs.items() if at > begin.logs.get(name, 0)}
         found = self._with_logs(ends)
-        cause = "; ".join(found.away.values()) or _DELETED
-        spans = [
-            LogSpan(found.logs[name][0] if name in found.logs else "", name, begin.logs.get(name, 0), at, cause if name not in found.logs else _DELETED)
-            for name, at in ends.items()
-        ]  # fmt: skip
-        spans += [LogSpan("", name, begin.logs.get(name, 0), at, gone_reason(name)) for name, at in target.gone.items()]
+        lacking = "", "; ".join(found.away.values()) or _DELETED
+        spans = []
+        for name, at in ends.items():
+            place, cause = (found.logs[name][0], _DELETED) if name in found.logs else lacking
+            spans.append(LogSpan(place, name, begin.logs.get(name, 0), at, cause))
+        for name, at in target.gone.items():
+            spans.append(LogSpan("", name, begin.logs.get(name, 0), at, f"the log is gone: {name}"))
         marks = [
             Mark("away", min(since_us, target.until_us), place, reason)
             for place, (since_us, reason) in target.away.items()

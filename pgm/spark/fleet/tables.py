@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from pgm.errors import UsageError
 from pgm.figures.event_rows import rows_of
-from pgm.figures.minutes import MINUTE_S, NO_LIMITS, TABLES, Limits, of_minute
+from pgm.figures.minutes import MINUTE_S, MINUTE_US, NO_LIMITS, TABLES, Limits, of_minute
 from pgm.figures.rules import Summary
 from pgm.figures.values import iso
 from pgm.own_files import replace_synced, sync_folder
@@ -37,7 +37,6 @@ _WHOLE, _STREAM = "batch", "stream"  # owners of tables
 _USED = (
     "sent", "received", "repaired", "gave_up", "lost", "nak_in", "rdata_sent", "address", "overflow", "unread", "away", "back",
 )  # fmt: skip
-_MINUTE_US = MINUTE_S * 1_000_000
 _TYPES = {"string": pa.string(), "int64": pa.int64(), "double": pa.float64()}
 _SQL = {"string": "string", "int64": "bigint", "double": "double"}
 _WIDE = {name: kind for columns in TABLES.values() for name, (kind, _) in columns.items()}
@@ -194,7 +193,7 @@ def fleet_tables(
     *,
     limits: Limits = NO_LIMITS,
     late_s: int = LATE_S,
-    on_batch: Callable[[TableFolder], None] = lambda _: None,
+    on_batch: Callable[[TableFolder], object] = lambda _: None,
 ) -> StreamingQuery:
     """Start a query that keeps the tables of a fleet in `folder`, with its checkpoint there. Return the query.
 
@@ -247,7 +246,7 @@ def fleet_tables_once(
     rows = minute_rows(events, limits, late_s=late_s).toArrow()
     if newest is not None:
         end_us = round(newest.astimezone(datetime.UTC).timestamp() * 1e6) - late_s * 1_000_000
-        is_closed = np.asarray(rows.column("minute").cast(pa.int64())) + _MINUTE_US <= end_us
+        is_closed = np.asarray(rows.column("minute").cast(pa.int64())) + MINUTE_US <= end_us
         rows = rows.filter(pa.array(is_closed))
     tables.write("part-batch", rows)
     return tables
