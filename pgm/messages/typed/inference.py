@@ -85,9 +85,9 @@ def sampled_schema(payloads: Sequence[bytes], codec: ValueCodec | None = None) -
         )
     fields = tuple(TypedField.of(name, kind) for name, kind in types.items())
     reasons: Counter[str] = Counter()
-    usual = _usual_names(values)
+    usual, decoder = _usual_names(values), ValueDecoder(codec, fields)
     for payload, value in zip(payloads, values, strict=True):
-        reason = _difference(payload, value, usual, ValueDecoder(codec, fields))
+        reason = _difference(payload, value, usual, decoder)
         if reason is not None:
             reasons["".join(letter if letter.isprintable() else "?" for letter in reason)] += 1  # it goes to a terminal
     return SampledSchema(codec, fields, len(payloads), sum(reasons.values()), dict(reasons.most_common(_MOST_REASONS)))
@@ -187,8 +187,10 @@ def _fields_of_maps(maps: Sequence[dict[Any, Any]], depth: int) -> dict[str, pa.
 
 def _distinct(types: dict[str, pa.DataType]) -> dict[str, pa.DataType]:
     """Leave out names that differ from an earlier one only by their case, which Spark does not tell apart."""
-    taken: set[str] = set()
-    return {name: kind for name, kind in types.items() if not (name.lower() in taken or taken.add(name.lower()))}  # type: ignore[func-returns-value]
+    firsts: dict[str, str] = {}
+    for name in types:
+        firsts.setdefault(name.lower(), name)
+    return {name: types[name] for name in firsts.values()}
 
 
 def _type_of(values: Sequence[Any], depth: int) -> pa.DataType | None:
