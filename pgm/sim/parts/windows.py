@@ -14,7 +14,7 @@ import attrs
 
 from pgm.sim.network import CrossingTrain
 from pgm.sim.parts.account import PartAccount, Progress
-from pgm.sim.parts.part import Part, Window, WindowResult
+from pgm.sim.parts.part import Part, PartUsage, Window, WindowResult
 from pgm.sim.sent_messages import LedgerNews
 from pgm.units import NEVER
 from pgm.wire.formats import Tsi
@@ -34,6 +34,9 @@ class PartLink(Protocol):
 
     def account(self) -> PartAccount:
         """Return the account of the part."""
+
+    def usage(self) -> PartUsage:
+        """Return the cost of the part's process."""
 
 
 @attrs.define
@@ -59,6 +62,10 @@ class LocalLink:
     def account(self) -> PartAccount:
         """Return the account of the part."""
         return self.part.account()
+
+    def usage(self) -> PartUsage:
+        """Return the cost of this process, which may have other parts too."""
+        return self.part.usage()
 
 
 class PartedTree:
