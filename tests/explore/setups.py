@@ -52,19 +52,11 @@ def parameters(**changes: object) -> Parameters:
     return Parameters(**{**lan(ProfileInputs()), **small, **changes})
 
 
-def _aggregator() -> TreeBuilder:
+def _relayed(*, keeps_packets: bool) -> TreeBuilder:
     tree = TreeBuilder(parameters())
     tree.source(SOURCE, "core")
-    tree.aggregator("element", "core", "hall", parents=(SOURCE,))
-    for name in RECEIVERS:
-        tree.receiver(name, "hall", "element")
-    return tree
-
-
-def _repairer() -> TreeBuilder:
-    tree = TreeBuilder(parameters())
-    tree.source(SOURCE, "core")
-    tree.repairer("element", "core", "hall", parents=(SOURCE,))
+    add = tree.repairer if keeps_packets else tree.aggregator
+    add("element", "core", "hall", parents=(SOURCE,))
     for name in RECEIVERS:
         tree.receiver(name, "hall", "element")
     return tree
@@ -80,8 +72,8 @@ def _on_lan() -> TreeBuilder:
 
 
 SETUPS: Mapping[str, Callable[[], TreeBuilder]] = {
-    "aggregator": _aggregator,  # a relay between two segments
-    "repairer": _repairer,  # the same with a cache
+    "aggregator": functools.partial(_relayed, keeps_packets=False),  # a relay between two segments
+    "repairer": functools.partial(_relayed, keeps_packets=True),  # the same with a cache
     "on-lan": _on_lan,  # a repairer on the one segment of all nodes
 }
 

@@ -8,31 +8,25 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections import Counter
 from collections.abc import Callable
 
 import attrs
 
 from deploy.node.roles import build_core
-from pgm.core.effects import Send
 from pgm.prediction.delays import delays_of
 from pgm.prediction.predict import Conditions, FeedPrediction, Offer, predict_feed
 from pgm.prediction.tree import feeds_of
 from pgm.prediction.waits import quantile_ns
-from pgm.sim.checks.checker import Checker
 from pgm.sim.checks.repair_latency import RepairLatency
 from pgm.sim.links import LinkSetup
 from pgm.sim.load import Load
-from pgm.sim.node import SimulatedNode
 from pgm.sim.runs.report import NetworkConditions, Observation, simulate
 from pgm.sim.world import Wiring
 from pgm.topology.load import loads
 from pgm.topology.model import Topology
 from pgm.topology.plan import plan_all
 from pgm.units import MILLISECOND
-from pgm.wire.control_packets import Nak
-from pgm.wire.formats import PacketType
-from pgm.wire.train import Data, Train
+from tests.sim.figures.models.runs import LinkTraffic
 from tests.sim.support.files import NO_CACHE, TreeFile, floors
 
 PACKETS = 6000
@@ -62,21 +56,6 @@ class Row:
     def error(self, figure: str) -> float:
         """Return the difference from the measured figure, as a share of it."""
         return float(getattr(self.predicted, figure) / getattr(self.measured, figure) - 1)
-
-
-class LinkTraffic(Checker):
-    """Data, repairs and requested sqns on each segment."""
-
-    def __init__(self) -> None:
-        self.packets: Counter[str] = Counter()
-        self.naks: Counter[str] = Counter()
-
-    def sent(self, node: SimulatedNode, send: Send, train: Train) -> None:
-        for item in train.parse_untrusted()[0]:
-            if isinstance(item, Data):
-                self.packets[send.segment.name] += item.count
-            elif isinstance(item, Nak) and item.type is PacketType.NAK:
-                self.naks[send.segment.name] += item.asked
 
 
 def flat(receivers: int, loss: str, **head: str) -> TreeFile:

@@ -13,6 +13,8 @@ from pgm.sim.node import SimulatedNode
 from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import Wiring, World
 from pgm.units import SECOND
+from pgm.wire.control_packets import Nak
+from pgm.wire.formats import PacketType
 from pgm.wire.train import Data, Train
 from tests.sim.support.worlds import Checker, finish, traffic
 
@@ -21,25 +23,29 @@ RATE = 2000  # packets a second
 Wirings = Mapping[str, Wiring | dict[str, Wiring]]
 
 
-class SendCount(Checker):
-    """Data and repairs sent on each segment, in packets."""
+class LinkTraffic(Checker):
+    """Data, repairs and requested sqns on each segment."""
 
     def __init__(self) -> None:
         self.packets: Counter[str] = Counter()
+        self.naks: Counter[str] = Counter()
 
     def sent(self, node: SimulatedNode, send: Send, train: Train) -> None:
-        items, _ = train.parse_untrusted()
-        self.packets[send.segment.name] += sum(item.count for item in items if isinstance(item, Data))
+        for item in train.parse_untrusted()[0]:
+            if isinstance(item, Data):
+                self.packets[send.segment.name] += item.count
+            elif isinstance(item, Nak) and item.type is PacketType.NAK:
+                self.naks[send.segment.name] += item.asked
 
 
 def run(
     tree: TreeBuilder, wirings: Wirings, packets: int, *, killed: str = "", seed: int = 1
-) -> tuple[World, SendCount]:
+) -> tuple[World, LinkTraffic]:
     """Run a tree to its end, with a node killed in mid-stream. Return the world and the sends.
 
     `wirings` has keys of node names, or of the part before the first dash.
     """
-    world, count = World(build_core, seed=seed), SendCount()
+    world, count = World(build_core, seed=seed), LinkTraffic()
     for checker in (count, *cheap_checkers()):
         world.add_checker(checker)
     for name, plan in tree.plans.items():
