@@ -1,4 +1,4 @@
-"""Addresses of simulated nodes whose plan leaves them open: 10.x.y.z or fd00:x::n, by segment and order."""
+"""Addresses of simulated nodes whose plan leaves them open: from 10.128.0.1 or fd00:80::1 on, by segment and order."""
 
 from __future__ import annotations
 
@@ -67,8 +67,7 @@ def with_addresses(
 
 
 def _address(number: int, number_on_segment: int, *, is_v6: bool) -> Nla:
-    return (
-        f"fd00:{number:x}::{number_on_segment:x}"
-        if is_v6
-        else f"10.{number}.{number_on_segment >> 8}.{number_on_segment & 255}"
-    )
+    if is_v6:
+        return f"fd00:{number:x}::{number_on_segment:x}"
+    # Segments beyond the 128th get addresses of 11.0.0.0 and above.
+    return ".".join(map(str, ((10 << 24) + (number << 16) + number_on_segment).to_bytes(4, "big")))
