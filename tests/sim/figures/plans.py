@@ -19,8 +19,8 @@ from pgm.prediction.tree import feeds_of
 from pgm.prediction.waits import quantile_ns
 from pgm.sim.checks.repair_latency import RepairLatency
 from pgm.sim.links import LinkSetup
-from pgm.sim.load import Load
-from pgm.sim.runs.report import NetworkConditions, Observation, simulate
+from pgm.sim.load import Load, NetworkConditions
+from pgm.sim.runs.report import Observation, simulate
 from pgm.sim.world import Wiring
 from pgm.topology.load import loads
 from pgm.topology.model import Topology

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from deploy.node.roles import build_core
 from pgm.core.effects import Send
+from pgm.sim.checks.checker import Checker
 from pgm.sim.checks.invariants import cheap_checkers
 from pgm.sim.faults import Faults
 from pgm.sim.node import SimulatedNode
@@ -16,7 +17,7 @@ from pgm.units import SECOND
 from pgm.wire.control_packets import Nak
 from pgm.wire.formats import PacketType
 from pgm.wire.train import Data, Train
-from tests.sim.support.worlds import Checker, finish, traffic
+from tests.sim.support.worlds import finish, traffic
 
 RATE = 2000  # packets a second
 
