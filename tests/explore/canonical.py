@@ -175,10 +175,10 @@ def canonical(value: Any, now_ns: int) -> list[Any]:
 
 def digest_of(value: Any, now_ns: int) -> int:
     """Return 61 bits that identify the canonical form of a value at an instant."""
-    octets = marshal.dumps(canonical(value, now_ns), 2)  # version 2 has no references, which differ between runs
-    return int.from_bytes(hashlib.blake2b(octets, digest_size=8).digest(), "big") >> 3
+    return number_of(canonical(value, now_ns))
 
 
 def number_of(value: Any) -> int:
     """Return 61 bits that identify a plain value, the same in every process."""
-    return int.from_bytes(hashlib.blake2b(marshal.dumps(value, 2), digest_size=8).digest(), "big") >> 3
+    octets = marshal.dumps(value, 2)  # version 2 has no references, which differ between runs
+    return int.from_bytes(hashlib.blake2b(octets, digest_size=8).digest(), "big") >> 3

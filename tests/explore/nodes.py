@@ -155,7 +155,6 @@ class Nodes:
         self.calls = 0  # of production cores
         self.compared = 0  # outcomes that were computed from two cores of one state
         self._others: dict[int, Kept] = {}  # further cores of some states, which must act alike
-        self._error = ""  # that a core has raised
         self._outcomes: dict[tuple[int, int], tuple[Outcome, ...]] = {}
         self._nodes: list[_Node] = []
         self._addresses: dict[tuple[str, Nla], int] = {}
@@ -207,15 +206,16 @@ class Nodes:
         while scripts:
             script = scripts.pop()
             draws = Draws(index + 1, script)
-            outcome = self._call(index, what, kept, draws) or Outcome(core, broken=self._error)
+            outcome = self._call(index, (core, what), kept, draws)
             for length in range(len(script), min(draws.count, _MOST_DRAWS)):
                 scripts.append((*script, *(False,) * (length - len(script)), True))
             if outcome not in seen:
                 seen.add(outcome)
                 yield outcome
 
-    def _call(self, index: int, what: int, kept: Kept, draws: Draws) -> Outcome | None:
-        """Give an input to a production core. Return the outcome; None if the core raises."""
+    def _call(self, index: int, case: tuple[int, int], kept: Kept, draws: Draws) -> Outcome:
+        """Give an input to a production core, and return the outcome. `case` has the core's state and the input."""
+        state, what = case
         self.calls += 1
         now_ns = kept.now_ns
         core: Core = load(zlib.decompress(kept.octets), {"counters": Counters(), "rng": draws}).value
@@ -233,8 +233,7 @@ class Nodes:
                 effects += core.receive(Train.of(packet.octets), channel, packet.peer, now_ns)
             self._settle(core, effects, now_ns)
         except Exception as error:  # nothing that a peer sends makes a core raise
-            self._error = f"{self.names[index]} raises {error!r}"
-            return None
+            return Outcome(state, broken=f"{self.names[index]} raises {error!r}")
         return self._outcome(index, _Instant(core, draws, now_ns), effects)
 
     @staticmethod
