@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 
 def rate_of(group: float) -> float:
     """Return L = ln(group) + 1, the parameter of the exponential back-off for an estimated number of nodes."""
@@ -42,15 +40,3 @@ def exponential_naks(nodes: float, silence: float, group: float | None = None) -
     at_once = nodes * math.expm1(rate * silence) / whole
     none_sooner = math.exp(nodes * math.log1p(-late)) if (late := math.expm1(rate * (1 - silence)) / whole) < 1 else 0.0
     return at_once + math.exp(rate * silence) * (1 - none_sooner)
-
-
-def uniform_wait(nodes: float) -> float:
-    """Return the mean of the smallest of some uniform back-offs, as a share of T: 1 / (n + 1)."""
-    return 1 / (nodes + 1)
-
-
-def exponential_wait(nodes: float, group: float | None = None) -> float:
-    """Return the mean of the smallest of some exponential back-offs, as a share of T: the integral of (1 - F)^n."""
-    rate = rate_of(nodes if group is None else group)
-    middles = (np.arange(10_000) + 0.5) / 10_000
-    return float(np.exp(nodes * np.log1p(-np.expm1(rate * middles) / math.expm1(rate))).mean())

@@ -17,13 +17,3 @@ def window_rate(rtt_s: float, loss: float) -> float:
     half a packet of the window is idle on average. The formula holds for a window without a limit elsewhere.
     """
     return math.inf if loss <= 0 or rtt_s <= 0 else (_INDEPENDENT / math.sqrt(loss) - 0.5) / rtt_s
-
-
-def election_rate(rtt_s: float, loss: float) -> float:
-    """Return the relative rate by which acker and candidates are compared: 1 / (RTT sqrt(p) (1 + 9 p (1 + 32 p^2))).
-
-    The unit is arbitrary, because the draft (2.4) compares such rates only with each other.
-    """
-    if loss <= 0 or rtt_s <= 0:
-        return math.inf
-    return 1 / (rtt_s * math.sqrt(loss) * (1 + 9 * loss * (1 + 32 * loss**2)))

@@ -28,14 +28,6 @@ def checked_losses(losses: npt.ArrayLike) -> Floats:
     return found
 
 
-def reached_by_all(sends: int, losses: npt.ArrayLike, counts: npt.ArrayLike = 1) -> float:
-    """Return the probability that all nodes have a packet after some sends: the product of (1 - p^m)^count."""
-    found = checked_losses(losses)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        logs = np.log1p(-(found**sends)) * np.asarray(counts, float)
-    return float(np.exp(np.where(np.asarray(counts) == 0, 0.0, logs).sum()))
-
-
 def sends_per_packet(losses: npt.ArrayLike, counts: npt.ArrayLike = 1) -> float:
     """Return the mean sends of a packet until all nodes have it: the sum over m >= 0 of 1 - product of (1 - p^m)^count.
 
