@@ -23,6 +23,7 @@ from deploy.terminal.output import command, print_json, warn
 from deploy.terminal.tables import TableColumn, console, table
 from deploy.tune import placing
 from deploy.tune.place import MOST_PROVED, SEARCH_DRAWS, LocalRuns, PlaceResult, PlaceSearch, Runs, proved
+from deploy.tune.score import SCORE_COLUMNS, Score
 from deploy.tune.space import TunableParameter, overrides_of, tunable_parameters
 from deploy.tune.trial import Candidate, RunMeasures, TrialSetting, TuneTrial, asked_segments, has_room, run
 from deploy.tune.tuned_file import placed_text, require_places, require_tables, tuned_text
@@ -41,7 +42,6 @@ from pgm.units import SECOND
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from deploy.tune.score import Score
     from deploy.tune.search import SearchResult
 
 _LEAST_MISSED = 60  # missed packets in one run; fewer give no useful measure
@@ -260,7 +260,7 @@ def _place(
         request = PlaceRequest(file, topology, telemetry, master, options["place"], options["runs"], options["seed"])
         result, timers, usage = _placed(request, options, say)
     best = result.best
-    losses = f"the losses in {telemetry}" if telemetry is not None else "the losses that the file injects"
+    losses = _source_of_losses(telemetry)
     text = placed_text(file.read_text(), topology, best.place, placing.reasons(result))
     head = placing.head(result, file, losses, options["seed"])
     if timers is None:
@@ -470,7 +470,7 @@ def front_line(result: SearchResult) -> str:
     ]
     other = min(before, key=lambda one: one.value)
     return (
-        f"chosen by its score of {best.value:.2f}: the finalist before it has {_spelled(other)}, with a mean wait of "
+        f"chosen by its score of {best.value:.2f}: the finalist before it has {other}, with a mean wait of "
         f"{other.outcome.mean_ms:.1f} instead of {best.outcome.mean_ms:.1f} ms and {other.outcome.source_naks:.3f} "
         f"instead of {best.outcome.source_naks:.3f} NAKs at the source"
     )
@@ -479,7 +479,7 @@ def front_line(result: SearchResult) -> str:
 def _shape_lines(result: SearchResult) -> list[str]:
     return [
         f"one more repairer on segment {segment}: mean wait {score.outcome.mean_ms:.1f} ms, 99 % within {score.outcome.p99_ms:.0f} ms, "
-        f"{score.outcome.source_naks:.3f} NAKs at the source; score {_spelled(score)} relative to the tree without it"
+        f"{score.outcome.source_naks:.3f} NAKs at the source; score {score} relative to the tree without it"
         for segment, score in result.shapes
     ]
 
@@ -525,6 +525,10 @@ def with_caches(result: SearchResult, topology: Topology) -> tuple[Candidate, di
     }
 
 
+def _source_of_losses(telemetry: Path | None) -> str:
+    return f"the losses in {telemetry}" if telemetry is not None else "the losses that the file injects"
+
+
 def _head(
     result: SearchResult,
     file: Path,
@@ -534,16 +538,13 @@ def _head(
     beside: Path | None,
     untouched: list[str],
 ) -> list[str]:
-    losses = f"the losses in {telemetry}" if telemetry is not None else "the losses that the file injects"
+    losses = _source_of_losses(telemetry)
     best = result.best
     return [
         f"{file.name} with the timers that pgm tune chose: {runs} simulations with {losses}, seed {seed}.",
         f"Comparison with the original file over {best.runs} final simulations:",
         *(f"  {line}" for line in _compared(best.outcome, result.file.outcome)),
-        *(
-            f"Score of this file {best.value:.2f}, of {beside} {_spelled(score)}; less is better."
-            for score in result.known
-        ),
+        *(f"Score of this file {best.value:.2f}, of {beside} {score}; less is better." for score in result.known),
         f"The longest repair took {best.outcome.worst_ms / 1000:.2g} s.",
         *cache_lines(result),
         *_shape_lines(result),
@@ -585,33 +586,21 @@ def _picture(result: SearchResult) -> str:
     return pictures.svg(figure)
 
 
-def _spelled(score: Score) -> str:
-    return "rejected" if score.value == math.inf else f"{score.value:.2f}"
-
-
-_ROWS = (
-    TableColumn("timers"), TableColumn("mean wait"), TableColumn("99 % within"), TableColumn("packets per missed"),
-    TableColumn("NAKs at source", 1), TableColumn("lost", 2), TableColumn("score"),
-)  # fmt: skip
+_ROWS = (TableColumn("timers"), *SCORE_COLUMNS)
 
 
 def comparison(result: SearchResult, file: Path, beside: Path, width: int) -> Table:
     """Return a table of the file, the file `beside` and the chosen timers, all over the same seeds."""
     scores = [(f"{file}", result.file), *((f"{beside}", known) for known in result.known), ("chosen", result.best)]
-    rows = []
-    for name, score in scores:
-        run = score.outcome
-        figures = (f"{run.mean_ms:.1f} ms", f"{run.p99_ms:.0f} ms", f"{run.traffic:.2f}", f"{run.source_naks:.3f}")
-        rows.append([name, *figures, f"{run.lost:,}", _spelled(score)])
+    rows = [[name, *score.cells()] for name, score in scores]
     return table(f"over {result.best.runs} final simulations each; less is better in scores", _ROWS, rows, width)
 
 
 def _score_json(score: Score) -> dict[str, Any]:
-    rounded_score = None if score.value == math.inf else round(score.value, 4)
     chosen = {
         segment: {key: ROWS[key].spell(value) for key, value in values} for segment, values in score.candidate.overrides
     }
-    return {"score": rounded_score, "runs": score.runs, **attrs.asdict(score.outcome), "parameters": chosen}
+    return {**score.as_json(), "parameters": chosen}
 
 
 def _as_json(result: SearchResult, usage: CoreUsage, seconds: float, out: Path) -> dict[str, Any]:

@@ -6,27 +6,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import attrs
-
 from deploy.terminal.tables import TableColumn, table
 from deploy.tune.place import Placement, PlaceResult
-from deploy.tune.score import Score
+from deploy.tune.score import SCORE_COLUMNS, finite, spelled
 from deploy.tune.trial import RunMeasures
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-_ROWS = (
-    TableColumn("placement"), TableColumn("by formula"), TableColumn("mean wait"), TableColumn("99 % within"),
-    TableColumn("packets per missed", 1), TableColumn("NAKs at source"), TableColumn("lost", 2), TableColumn("score"),
-)  # fmt: skip
+_ROWS = (TableColumn("placement"), TableColumn("by formula"), *SCORE_COLUMNS)
 
 
 def reasons(result: PlaceResult) -> dict[str, str]:
     """Return the reason of each repairer of the best placement, for the file."""
     best, even = result.best, result.even
-    beside = "the even spread is best" if best.is_even else f"{_named(even.place)} scores {_spelled(even.score)}"
-    why = f"placed by pgm tune: score {_spelled(best.score)} relative to the file; {beside}"
+    beside = "the even spread is best" if best.is_even else f"{_named(even.place)} scores {even.score}"
+    why = f"placed by pgm tune: score {best.score} relative to the file; {beside}"
     return dict.fromkeys(best.place, why)
 
 
@@ -51,11 +46,11 @@ def lines(result: PlaceResult) -> list[str]:
 
 def places_table(result: PlaceResult, width: int) -> Table:
     """Return a table of the file and all simulated placements, the best first."""
-    rows = [["the file", "1.00", *_cells(result.file)]]
+    rows = [["the file", "1.00", *result.file.cells()]]
     for one in result.placements:
         name = _named(one.place) + (" (even spread)" if one.is_even else "")
         name += ", chosen" if one is result.best else ""
-        rows.append([name, _value(one.predicted), *_cells(one.score)])
+        rows.append([name, spelled(one.predicted), *one.score.cells()])
     title = f"{result.best.score.runs} simulations each; less is better in scores"
     return table(title, _ROWS, rows, width)
 
@@ -66,19 +61,14 @@ def places_json(result: PlaceResult) -> dict[str, Any]:
         "method": result.method,
         "tried": result.tried,
         "chosen": list(result.best.place),
-        "file": _score_json(result.file),
+        "file": result.file.as_json(),
         "placements": [_placement_json(one) for one in result.placements],
     }
 
 
 def _placement_json(one: Placement) -> dict[str, Any]:
-    predicted = None if one.predicted == float("inf") else round(one.predicted, 4)
-    return {"place": list(one.place), "is_even": one.is_even, "predicted_score": predicted, **_score_json(one.score)}
-
-
-def _score_json(score: Score) -> dict[str, Any]:
-    value = None if score.value == float("inf") else round(score.value, 4)
-    return {"score": value, "runs": score.runs, **attrs.asdict(score.outcome)}
+    placement = {"place": list(one.place), "is_even": one.is_even, "predicted_score": finite(one.predicted)}
+    return {**placement, **one.score.as_json()}
 
 
 def _named(place: Sequence[str]) -> str:
@@ -90,17 +80,3 @@ def _measured(run: RunMeasures) -> str:
         f"mean wait {run.mean_ms:.1f} ms, 99 % within {run.p99_ms:.0f} ms, {run.traffic:.2f} packets and "
         f"{run.source_naks:.3f} NAKs at the source per missed packet"
     )
-
-
-def _cells(score: Score) -> list[str]:
-    run = score.outcome
-    figures = (f"{run.mean_ms:.1f} ms", f"{run.p99_ms:.0f} ms", f"{run.traffic:.2f}", f"{run.source_naks:.3f}")
-    return [*figures, f"{run.lost:,}", _spelled(score)]
-
-
-def _spelled(score: Score) -> str:
-    return _value(score.value)
-
-
-def _value(value: float) -> str:
-    return "rejected" if value == float("inf") else f"{value:.2f}"

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import attrs
 
+from deploy.terminal.tables import TableColumn
 from deploy.tune.trial import Candidate, RunMeasures
 
 # Weights in the score: the latency of repairs, the traffic for repairs, the NAKs at the source.
 _LATENCY, _TRAFFIC, _SOURCE = 1.0, 0.5, 0.25
 _WORST_TRAFFIC = 1.25  # largest acceptable ratio of the traffic to that of the original file
+
+SCORE_COLUMNS = (
+    TableColumn("mean wait"), TableColumn("99 % within"), TableColumn("packets per missed"),
+    TableColumn("NAKs at source", 1), TableColumn("lost", 2), TableColumn("score"),
+)  # fmt: skip
 
 
 @attrs.frozen
@@ -22,6 +29,29 @@ class Score:
     outcome: RunMeasures
     value: float
     runs: int
+
+    def __str__(self) -> str:
+        return spelled(self.value)
+
+    def cells(self) -> list[str]:
+        """Return the row of a table with `SCORE_COLUMNS`."""
+        run = self.outcome
+        figures = (f"{run.mean_ms:.1f} ms", f"{run.p99_ms:.0f} ms", f"{run.traffic:.2f}", f"{run.source_naks:.3f}")
+        return [*figures, f"{run.lost:,}", str(self)]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the score and its measures as a value for JSON."""
+        return {"score": finite(self.value), "runs": self.runs, **attrs.asdict(self.outcome)}
+
+
+def spelled(value: float) -> str:
+    """Return the value of a score for people."""
+    return "rejected" if value == math.inf else f"{value:.2f}"
+
+
+def finite(value: float) -> float | None:
+    """Return the value of a score for JSON; None if the candidate is rejected."""
+    return None if value == math.inf else round(value, 4)
 
 
 def mean(outcomes: Sequence[RunMeasures]) -> RunMeasures:
