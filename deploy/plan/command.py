@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from deploy.terminal.completion import node_names
-from deploy.terminal.options import NEW_FILE, PATH, loss_options, option, pattern_counts, topology_file
+from deploy.terminal.options import NEW_FILE, PATH, loss_options, option, pattern_counts, segment_delays, topology_file
 from deploy.terminal.output import command, print_json, warn
 from pgm.errors import UsageError
 from pgm.topology.check import load_checked
@@ -43,13 +43,7 @@ _LOSSES = ("loss", "burst_loss", "uplink_loss")  # options
 @option("--size", type=click.IntRange(8), default=1400, help="Octets of a message.")
 @pattern_counts
 @loss_options
-@click.option(
-    "--delay",
-    "delays",
-    multiple=True,
-    metavar="SEGMENT=TIME",
-    help="Delay from a segment to a node, instead of the delay from telemetry or rtt; may be repeated.",
-)
+@segment_delays
 @click.option("--machine", type=PATH, help="Predict processor time and memory, too, from this profile of a machine.")
 @click.option(
     "--measure-machine",

@@ -20,6 +20,7 @@ topology_file = click.argument("file", type=PATH)
 telemetry_folder = click.option("--telemetry", type=FOLDER, help="Write protocol events as Parquet files into this folder, for `pgm report`.")  # fmt: skip
 tape_folder = click.option("--tape", type=FOLDER, help="Keep the last inputs of each node in this folder, for `pgm replay`.")  # fmt: skip
 pattern_counts = click.option("--count", "counts", multiple=True, metavar="PATTERN=N", help="Number of nodes of a pattern; may be repeated.")  # fmt: skip
+segment_delays = click.option("--delay", "delays", multiple=True, metavar="SEGMENT=TIME", help="Delay from a segment to a node, instead of the delay from telemetry or rtt; may be repeated.")  # fmt: skip
 predicted_file = click.option("--predicted", type=PATH, metavar="PLAN", help="Show the prediction of `pgm plan --json` in this file beside what was measured.")  # fmt: skip
 message_size = option("--size", type=click.IntRange(8), default=1400, help="Octets of a test message.")
 loss_seed = click.option("--seed", help="Seed of the losses that the topology injects.")

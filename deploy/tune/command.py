@@ -18,7 +18,7 @@ from deploy.report.command import spark_session, summarised
 from deploy.report.measured import measured_of
 from deploy.simulation.command import parse_counts
 from deploy.terminal import svg as pictures
-from deploy.terminal.options import NEW_FILE, PATH, option, pattern_counts, topology_file
+from deploy.terminal.options import NEW_FILE, PATH, option, pattern_counts, segment_delays, topology_file
 from deploy.terminal.output import command, print_json, warn
 from deploy.terminal.tables import TableColumn, console, table
 from deploy.tune import placing
@@ -79,13 +79,7 @@ _LONGEST_S = 20.0  # processor time of simulations that are run in this process,
 )
 @option("--size", type=click.IntRange(8), default=1000, help="Octets of a message.")
 @pattern_counts
-@click.option(
-    "--delay",
-    "delays",
-    multiple=True,
-    metavar="SEGMENT=TIME",
-    help="Delay from a segment to a node, instead of the delay from telemetry or rtt; may be repeated.",
-)
+@segment_delays
 @click.option(
     "--master",
     default="",
@@ -211,15 +205,9 @@ def _search(
     if other is not None:
         parameters, candidate = with_timers_of(other, parameters)
         known.append(candidate)
-    step = ["simulating"]
-
-    def say_step(text: str) -> None:
-        step[0] = text
-        say(text)
-
-    is_small = not master and seconds * options["runs"] <= _LONGEST_S
-    with _runner(master, seconds, is_small, lambda done, of: say(f"{step[0]}: {done:,} of {of:,} simulations")) as runs:
-        search = TimerSearch(runs, setting, parameters, topology, options["seed"], options["runs"], say_step)
+    steps = _Steps(say, "simulating")
+    with _runner(master, seconds, options["runs"], steps.progress) as runs:
+        search = TimerSearch(runs, setting, parameters, topology, options["seed"], options["runs"], steps.begin)
         shapes = [segment for segment in shapes_of(topology) if has_room(topology, segment)]
         return search.go(shapes, known), setting, parameters, runs.usage
 
@@ -320,16 +308,8 @@ def _placed(
     search.require(request.number)
     setting, seconds = _calibrated(_setting(request.file, options, delays, losses), options["messages"], say)
     number = 2 * seeds * MOST_PROVED + request.runs if options["timers"] else seeds * MOST_PROVED
-    is_small = not request.master and seconds * number <= _LONGEST_S
-    step = ["simulating placements"]
-
-    def say_step(text: str) -> None:
-        step[0] = text
-        say(text)
-
-    with _runner(
-        request.master, seconds, is_small, lambda done, of: say(f"{step[0]}: {done:,} of {of:,} simulations")
-    ) as runs:
+    steps = _Steps(say, "simulating placements")
+    with _runner(request.master, seconds, number, steps.progress) as runs:
         result = proved(search, request.number, setting, runs, seeds, request.seed)
         if not options["timers"]:
             return result, None, runs.usage
@@ -339,18 +319,33 @@ def _placed(
         tree = loads(text, str(request.file))
         placed = attrs.evolve(setting, text=text)
         parameters = _asked_parameters(placed, tree, delays)
-        timers = TimerSearch(runs, placed, parameters, tree, request.seed, request.runs, say_step).go(())
-        say_step("places with the chosen timers")
+        timers = TimerSearch(runs, placed, parameters, tree, request.seed, request.runs, steps.begin).go(())
+        steps.begin("places with the chosen timers")
         chosen = timers.best.candidate
         timed = search.with_timers(chosen)
         result = proved(timed, request.number, setting, runs, seeds, request.seed, chosen)
         return result, (timers, parameters), runs.usage
 
 
+@attrs.define
+class _Steps:
+    """Steps of a search, of which `say` gets the name, and the progress of the simulations."""
+
+    say: Callable[[str], None]
+    step: str
+
+    def begin(self, step: str) -> None:
+        self.step = step
+        self.say(step)
+
+    def progress(self, done: int, of: int) -> None:
+        self.say(f"{self.step}: {done:,} of {of:,} simulations")
+
+
 @contextlib.contextmanager
-def _runner(master: str, seconds: float, is_small: bool, progress: Callable[[int, int], None]) -> Iterator[Runs]:
-    """Yield a runner of trials: this process for small work, else Spark. `seconds` is the expected time of a trial."""
-    if is_small:
+def _runner(master: str, seconds: float, trials: int, progress: Callable[[int, int], None]) -> Iterator[Runs]:
+    """Yield a runner of trials: this process for few, else Spark. `seconds` is the expected time of a trial."""
+    if not master and seconds * trials <= _LONGEST_S:
         yield LocalRuns(progress)
         return
     with spark_session("pgm tune", master, quick=True) as spark:
