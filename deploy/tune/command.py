@@ -125,6 +125,8 @@ def tune(
     topology = load_checked(file)
     require_tables(file, topology)
     if options["place"] or options["timers"]:
+        if beside is not None:
+            raise UsageError("--beside compares timers, not places", remedy="leave out --beside or --place")
         _place(file, topology, telemetry, out, master, as_json, options)
         return
     other = None if beside is None else same_tree(file, topology, beside)

@@ -164,5 +164,12 @@ def test_command_places_a_repairer_without_spark(tmp_path: Path, monkeypatch: py
     text = out.read_text()
     assert "[nodes.floor-2-extra-repairer]" in text
     assert text.startswith("# tree.toml with repairers where pgm tune placed them: floor-2")
-    refused = invoked("tune", file, "--timers")
-    assert (refused.code, "--timers is for --place" in refused.err) == (2, True)
+
+
+def test_options_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "tree.toml"
+    file.write_text(UNEVEN)
+    timers = invoked("tune", file, "--timers", "--out", tmp_path / "placed.toml")
+    assert (timers.code, "--timers is for --place" in timers.err) == (2, True)
+    beside = invoked("tune", file, "--place", "1", "--beside", file, "--out", tmp_path / "placed.toml")
+    assert (beside.code, "leave out --beside or --place" in beside.err) == (2, True)
