@@ -32,7 +32,7 @@ ROUNDS = 48  # sends of a packet that are considered; 30 % loss leaves 10^-25 of
 _STEPS = 256  # of the time within a back-off
 _MOST_UNSERVED = 1e-3  # nodes of an entry that lack a packet after all sends: the means are then too small
 _LEAST = 1e-9  # probability of a round that counts
-MOST_IN_TRAIN = 64  # packets
+_MOST_IN_TRAIN = 64  # packets
 _MOST_ROUNDS = 12  # of NAKs: later ones are too rare to count
 
 
@@ -47,7 +47,7 @@ class FeedPace:
     @classmethod
     def of(cls, per_s: float, burst_ns: int) -> FeedPace:
         """Return the pace of an application that sends evenly, with trains of at most `burst_ns`."""
-        train = max(1.0, min(MOST_IN_TRAIN, per_s * burst_ns / SECOND))
+        train = max(1.0, min(_MOST_IN_TRAIN, per_s * burst_ns / SECOND))
         return cls(per_s, train, train * SECOND / per_s)
 
 
@@ -84,14 +84,14 @@ class LinkCounts:
     step_ns: float  # of the back-off time
 
 
-def model_of(tree: FeedTree, link: FeedLink) -> ModelLink:
+def _model_of(tree: FeedTree, link: FeedLink) -> ModelLink:
     """Return a link, and all below, as the formulas of `pgm.models` see them."""
     keeps = not link.upper or tree.member_above(link).keeps
     return ModelLink(link.name, tuple(_node(tree, member) for member in link.members), keeps)
 
 
 def _node(tree: FeedTree, member: LinkMember) -> ModelNode:
-    below = [model_of(tree, tree.links[lower]) for lower in member.lower if lower in tree.links]
+    below = [_model_of(tree, tree.links[lower]) for lower in member.lower if lower in tree.links]
     if len(below) > 1:  # a link without losses stands for the relay, with a node for each link below
         both = tuple(ModelNode(0.0, below=one) for one in below)
         below = [ModelLink(f"below {member.name}", both, member.keeps)]
@@ -213,14 +213,20 @@ def _echoes(link: FeedLink, askers: tuple[Asker, ...], step_ns: float) -> dict[s
     shift = round((2 * link.delay_ns + link.sender_parameters.rdata_hold_ivl) / step_ns)
     found = {}
     for asker in askers:
-        if asker.member.keeps or not asker.member.is_relay or shift >= _STEPS:
+        if asker.member.keeps or not asker.member.is_relay:
             continue
         none: Floats = np.ones(_STEPS)
         for other in askers:
             if other is not asker:
-                none[shift:] *= (1 - other.lacks_in(0, 1) * other.sent_by[: _STEPS - shift]) ** other.member.count
+                none *= (1 - other.lacks_in(0, 1) * _later(other.sent_by, shift, 0.0)) ** other.member.count
         found[asker.member.name] = float((np.diff(asker.sent_by, prepend=0.0) * (1 - none)).sum())
     return found
+
+
+def _later(values: Floats, shift: int, before: float) -> Floats:
+    """Return values by step of the back-off time `shift` steps later, and `before` until then."""
+    late = min(shift, _STEPS)
+    return np.concatenate([np.full(late, before), values[: _STEPS - late]])
 
 
 def _backs_off(member: LinkMember) -> bool:
@@ -230,7 +236,7 @@ def _backs_off(member: LinkMember) -> bool:
 def _asker(tree: FeedTree, link: FeedLink, member: LinkMember, times: Floats, pace: FeedPace) -> Asker:
     lacks = 1.0 - supplied(_node(tree, member), ROUNDS + 1)
     asked = member.parent or link.sender.name
-    own = back_off_over(member, times, pace) if _backs_off(member) else np.ones(len(times))
+    own = _back_off_over(member, times, pace) if _backs_off(member) else np.ones(len(times))
     if not member.is_relay or not lacks[1]:
         return Asker(member, lacks, own, asked)
     if member.role is Role.REPAIRER:  # all nodes below lack what it lacks, and their first NAK ends its back-off
@@ -263,12 +269,12 @@ def _none_below(tree: FeedTree, relay: LinkMember, times: Floats, pace: FeedPace
         asked_at = times - link.delay_ns
         for one in link.members:
             lacks = 1.0 if is_above else 1 - float(supplied(_node(tree, one), 2)[1])
-            left = back_off_over(one, asked_at, pace) if _backs_off(one) else (asked_at >= 0).astype(float)
+            left = _back_off_over(one, asked_at, pace) if _backs_off(one) else (asked_at >= 0).astype(float)
             none *= (1 - lacks * left) ** one.count
     return none
 
 
-def back_off_over(member: LinkMember, times: Floats, pace: FeedPace) -> Floats:
+def _back_off_over(member: LinkMember, times: Floats, pace: FeedPace) -> Floats:
     """Return the probability that the back-off of a gap is over at each time, in ns.
 
     A gap that is found during a back-off shares its end, so a node with many gaps waits for a shorter time on average. The
@@ -334,16 +340,14 @@ def _naks(link: FeedLink, askers: tuple[Asker, ...], lacks: list[float], step_ns
     """Return the mean NAKs of each member in one round, in which a node lacks the packet with the probability `lacks`."""
     silent = unheard(link, askers, lacks)
     shift = round(2 * link.delay_ns / step_ns)  # until an NCF for a NAK can be heard
-    before: Floats = np.ones(_STEPS)
-    before[shift:] = silent[: max(0, _STEPS - shift)] if shift < _STEPS else before[shift:]
+    before = _later(silent, shift, 1.0)
     nobody = float(np.prod([(1 - lack) ** asker.member.count for asker, lack in zip(askers, lacks, strict=True)]))
     repeated = 1.0 if nobody >= 1 else max(0.0, float(silent[-1]) - nobody) / (1 - nobody)
     found = []
     for asker, lack in zip(askers, lacks, strict=True):
         heard = 1 - loss_at(link, asker.is_asked)
-        late: Floats = np.zeros(_STEPS)
-        late[shift:] = asker.sent_by[: max(0, _STEPS - shift)] if shift < _STEPS else late[shift:]
-        others = before / np.maximum(1 - lack * heard * late, 1e-12)  # this node does not suppress itself
+        own_before = 1 - lack * heard * _later(asker.sent_by, shift, 0.0)
+        others = before / np.maximum(own_before, 1e-12)  # this node does not suppress itself
         leaves = np.diff(asker.sent_by, prepend=0.0)
         loss = asker.member.loss
         own = float((leaves * (loss + (1 - loss) * np.minimum(1.0, others))).sum())

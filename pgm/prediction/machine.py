@@ -86,10 +86,10 @@ class MachineProfile:
 
     def memory(self, load: NodeLoad, octets_per_s: float) -> int:
         """Return the octets of memory of a node at a rate in octets a second."""
-        return self.roles[load.role.value].memory_bytes + round(held_octets(load, octets_per_s))
+        return self.roles[load.role.value].memory_bytes + round(_held_octets(load, octets_per_s))
 
 
-def held_octets(load: NodeLoad, octets_per_s: float) -> float:
+def _held_octets(load: NodeLoad, octets_per_s: float) -> float:
     """Return the octets of packets that a node keeps in its window or cache at a rate in octets a second."""
     own = load.parameters
     if load.role is Role.REPAIRER:

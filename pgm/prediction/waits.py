@@ -10,14 +10,18 @@ The draws have a fixed seed, so equal trees have equal predictions.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 
 from pgm.prediction.counts import Asker, FeedPace, Floats, LinkCounts, loss_at, missing_at, unheard
 from pgm.prediction.tree import FeedLink, FeedTree, LinkMember
 from pgm.topology.node_plan import Role
 from pgm.units import MILLISECOND, SECOND
+
+Flags = npt.NDArray[np.bool_]
 
 DRAWS = 8192  # of a wait: 1 % of them are 80
 _MOST_TRIES = 8  # rounds of one packet; each fails with the loss of the link
@@ -72,20 +76,15 @@ class WaitModel:
         return self._data_wait(link, asker) + self._rounds(link, asker, rng, 1)
 
     def _rounds(self, link: FeedLink, asker: Asker, rng: np.random.Generator, number: int) -> Floats:
-        waited = np.zeros(self.draws)
-        is_open = np.ones(self.draws, bool)
         way, copies = 2 * link.delay_ns, self.counts[link.name].copies
-        for _ in range(_MOST_TRIES):
-            asked = self._first_nak(link, asker, number, rng)
+
+        def one_round(earlier: int) -> tuple[Floats, Flags]:
+            asked = self._first_nak(link, asker, number + earlier, rng)
             answer, fails = self._answer(link, asker, rng)
             is_lost = rng.random(self.draws) < 1 - (1 - asker.member.loss**copies) * (1 - fails)
-            took = asked + way + np.where(is_lost, self._data_wait(link, asker), answer)
-            waited += np.where(is_open, took, 0.0)
-            is_open &= is_lost
-            number += 1
-            if not is_open.any():
-                break
-        return waited
+            return asked + way + np.where(is_lost, self._data_wait(link, asker), answer), is_lost
+
+        return self._until_done(one_round)
 
     def _first_nak(self, link: FeedLink, asker: Asker, number: int, rng: np.random.Generator) -> Floats:
         """Draw the time from the start of a back-off to the first NAK that arrives, of this node or another."""
@@ -95,14 +94,26 @@ class WaitModel:
         silent = self._unheard_in(link, number) / np.maximum(1 - own * (1 - loss) * asker.sent_by, 1e-12)
         silent = np.minimum.accumulate(np.minimum(1.0, silent) * (1 - (1 - loss) * asker.sent_by))
         repeat = asker.member.parameters.nak_rpt_ivl
-        waited = np.zeros(self.draws)
-        is_open = np.ones(self.draws, bool)
-        for _ in range(_MOST_TRIES):
+
+        def one_back_off(_: int) -> tuple[Floats, Flags]:
             draw = rng.random(self.draws)
             at = np.interp(draw, 1 - silent, np.arange(len(silent)) * counts.step_ns)
             is_unheard = draw > 1 - silent[-1]
-            waited += np.where(is_open, np.where(is_unheard, at + repeat, at), 0.0)
-            is_open &= is_unheard
+            return np.where(is_unheard, at + repeat, at), is_unheard
+
+        return self._until_done(one_back_off)
+
+    def _until_done(self, attempt: Callable[[int], tuple[Floats, Flags]]) -> Floats:
+        """Return the sums of times until an attempt succeeds.
+
+        `attempt` gets the number of earlier ones, and draws times and failures.
+        """
+        waited = np.zeros(self.draws)
+        is_open = np.ones(self.draws, bool)
+        for earlier in range(_MOST_TRIES):
+            took, is_failed = attempt(earlier)
+            waited += np.where(is_open, took, 0.0)
+            is_open &= is_failed
             if not is_open.any():
                 break
         return waited
@@ -174,20 +185,17 @@ class WaitModel:
         The nodes below ask for a lost repair. Their NAKs are eliminated for `nak_elim_ivl` after the NCF.
         """
         parameters = asker.member.parameters
-        waited = np.full(self.draws, float(parameters.reorder_ivl))
-        is_open = np.ones(self.draws, bool)
         repeat = SECOND / parameters.ne_nak_rpt_rte
-        for _ in range(_MOST_TRIES):
+
+        def one_request(_: int) -> tuple[Floats, Flags]:
             answer, fails = self._answer(upper, asker, rng)
             tries = rng.geometric(max(1e-6, 1 - loss_at(upper, asker.is_asked)), self.draws) - 1
             is_lost = rng.random(self.draws) < 1 - (1 - asker.member.loss) * (1 - fails)
             again = parameters.nak_elim_ivl + rng.random(self.draws) * parameters.nak_bo_ivl
             took = tries * repeat + 2 * upper.delay_ns + np.where(is_lost, again, answer)
-            waited += np.where(is_open, took, 0.0)
-            is_open &= is_lost
-            if not is_open.any():
-                break
-        return waited
+            return np.asarray(took, float), is_lost
+
+        return parameters.reorder_ivl + self._until_done(one_request)
 
 
 def _generator(link: FeedLink, member: LinkMember) -> np.random.Generator:
