@@ -78,15 +78,7 @@ def _require_row(row: Row, name: str, *keys: str) -> None:
 
 def of_status(prediction: Row, rows: Iterable[Row]) -> list[Comparison]:
     """Compare the counters of running nodes, which count all feeds of a node together."""
-    found = []
-    for row in rows:
-        counters = row["counters"]
-        packets = counters.get(_DATA[row["role"]], 0)
-        for figure, measured, predicted in _of_counters(prediction, row, packets):
-            found.append(
-                compared(row["node"], figure, measured / max(1, packets), predicted, max(measured, predicted * packets))
-            )
-    return found
+    return [one for row in rows for one in _of_counters(prediction, row)]
 
 
 # counter of the packets of data that a node of each role sent or took
@@ -98,19 +90,26 @@ _DATA = {
 }
 
 
-def _of_counters(prediction: Row, row: Row, packets: int) -> Iterator[tuple[str, float, float]]:
-    """Yield figure, measured count, and prediction per packet, if the node has packets and a prediction."""
+def _of_counters(prediction: Row, row: Row) -> Iterator[Comparison]:
+    """Yield the comparisons of a node, if it has packets and a prediction."""
+    counters = row["counters"]
+    packets = counters.get(_DATA[row["role"]], 0)
     expected = _node_of(prediction, row["node"])
     if expected is None or not packets:
         return
-    counters = row["counters"]
-    links = 1 if row["role"] != "aggregator" else max(1, expected["links"])
     if row["role"] == "receiver":
-        yield "NAKs sent", counters.get("nak_sqns", 0), expected["naks_out"]
+        yield _per_packet(row["node"], packets, "NAKs sent", counters.get("nak_sqns", 0), expected["naks_out"])
         return
+    links = 1 if row["role"] != "aggregator" else max(1, expected["links"])
     repairs = counters.get("rdata_packets", 0) + counters.get("rdata_forwarded", 0)
-    yield "repairs sent", repairs * links, expected["repairs"]
-    yield "NAKs received", counters.get("nak_sqns_in", 0) * links, expected["naks_in"]
+    yield _per_packet(row["node"], packets, "repairs sent", repairs * links, expected["repairs"])
+    naks = counters.get("nak_sqns_in", 0)
+    yield _per_packet(row["node"], packets, "NAKs received", naks * links, expected["naks_in"])
+
+
+def _per_packet(node: str, packets: int, figure: str, measured: int, predicted: float) -> Comparison:
+    """Return the comparison of a measured count with a prediction per packet of data."""
+    return compared(node, figure, measured / packets, predicted, max(measured, predicted * packets))
 
 
 def _node_of(prediction: Row, name: str) -> Row | None:
@@ -162,14 +161,9 @@ def _of_traffic(prediction: Row, summary: Row, row: Row) -> Iterator[Comparison]
     packets = row["sent"] or max(
         (link["packets"] for link in summary["links"] if link["node"] == row["node"]), default=0
     )
-    if not packets:
-        return
-    figures = (
-        ("repairs sent", row["rdata"], expected["repairs"]),
-        ("NAKs received", row["nak_in"], expected["naks_in"]),
-    )
-    for figure, measured, predicted in figures:
-        yield compared(row["node"], figure, measured / packets, predicted, max(measured, predicted * packets))
+    if packets:
+        yield _per_packet(row["node"], packets, "repairs sent", row["rdata"], expected["repairs"])
+        yield _per_packet(row["node"], packets, "NAKs received", row["nak_in"], expected["naks_in"])
 
 
 def cells(comparisons: Iterable[Comparison]) -> list[tuple[str, ...]]:
