@@ -35,9 +35,7 @@ SEARCH_DRAWS = 1024  # of a wait while placements are compared
 _LEAST_WAIT_MS = 1e-3
 _ERRORS = 2.0  # standard errors by which a placement must be better than that of the formulas
 _WORST = 3.0  # logarithm of a score that counts for a rejected run
-_NOTHING = RunMeasures(0.0, 0.0, 0.0, 0.0, 0.0, 0, 0)
 _AS_IT_IS = Candidate()
-_NO_SCORE = Score(_AS_IT_IS, _NOTHING, math.inf, 0)  # of a placement that is not simulated yet
 
 
 class Runs(Protocol):
@@ -231,33 +229,28 @@ def proved(
     """
     ranked, method = search.ranked(number)
     even = even_spread(search.candidates, number)
-    places = [
-        Placement(place, search.value(place), _NO_SCORE, (), place == even)
-        for place in dict.fromkeys([*ranked[:_PROVED], even])
-    ]
-    file, found = compared(setting, places, timers, runs, seeds, seed)
-    return PlaceResult(file, found, len(ranked), method)
-
-
-def compared(
-    setting: TrialSetting, places: Sequence[Placement], timers: Candidate, runs: Runs, seeds: int, seed: int
-) -> tuple[Score, tuple[Placement, ...]]:
-    """Simulate the file, and placements with some timers, over the same seeds. Return them with scores, the best first."""
-    rng = random.Random(f"{seed}:place")
-    drawn = [rng.getrandbits(31) for _ in range(seeds)]
-    candidates = [Candidate(), *(attrs.evolve(timers, repairers_on=one.place) for one in places)]
-    results = runs.run([TuneTrial(setting, candidate, one) for candidate in candidates for one in drawn])
-    by_candidate = [results[at : at + seeds] for at in range(0, len(results), seeds)]
-    of_file = by_candidate[0]
+    places = list(dict.fromkeys([*ranked[:_PROVED], even]))
+    candidates = [attrs.evolve(timers, repairers_on=place) for place in places]
+    of_file, *of_places = _simulated(setting, [_AS_IT_IS, *candidates], runs, seeds, seed)
     file = mean(of_file)
     found = []
-    for one, candidate, outcomes in zip(places, candidates[1:], by_candidate[1:], strict=True):
+    for place, candidate, outcomes in zip(places, candidates, of_places, strict=True):
         outcome = mean(outcomes)
         score = Score(candidate, outcome, value_of(outcome, file), seeds)
         by_seed = tuple(_logarithm(value_of(*pair)) for pair in zip(outcomes, of_file, strict=True))
-        found.append(attrs.evolve(one, score=score, by_seed=by_seed))
+        found.append(Placement(place, search.value(place), score, by_seed, place == even))
     found.sort(key=lambda one: (one.score.value, one.predicted))
-    return Score(Candidate(), file, 1.0, seeds), tuple(found)
+    return PlaceResult(Score(_AS_IT_IS, file, 1.0, seeds), tuple(found), len(ranked), method)
+
+
+def _simulated(
+    setting: TrialSetting, candidates: Sequence[Candidate], runs: Runs, seeds: int, seed: int
+) -> list[list[RunMeasures]]:
+    """Return the results of each candidate, over the same seeds."""
+    rng = random.Random(f"{seed}:place")
+    drawn = [rng.getrandbits(31) for _ in range(seeds)]
+    results = runs.run([TuneTrial(setting, candidate, one) for candidate in candidates for one in drawn])
+    return [results[at : at + seeds] for at in range(0, len(results), seeds)]
 
 
 def _logarithm(value: float) -> float:
