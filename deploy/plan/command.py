@@ -78,7 +78,13 @@ def plan(
     pgm plan tree.toml --predict --measure-machine machine.json
     """  # fmt: skip
     topology = load_checked(file)
+    has_losses = any(offer[key] is not None for key in _LOSSES)
+    has_prediction = predict or has_losses or telemetry is not None or machine is not None
     if node is not None:
+        if has_prediction:
+            raise UsageError(
+                "--node prints no prediction", remedy="leave out --node: a prediction has a row for each node"
+            )
         node_plan = plan_node(topology, node)
         if as_json:
             print_json(plan_json(node_plan))
@@ -87,10 +93,9 @@ def plan(
         return
     if machine is not None and measure_machine is not None:
         raise UsageError("--machine and --measure-machine name two profiles", remedy="leave out one of them")
-    has_losses = any(offer[key] is not None for key in _LOSSES)
     if has_losses and telemetry is not None:
         raise UsageError("--telemetry and --loss both tell the losses", remedy="leave out one of them")
-    if predict or has_losses or telemetry is not None or machine is not None:
+    if has_prediction:
         _predict(topology, telemetry, machine or measure_machine, offer, as_json=as_json, is_new=machine is None)
     elif measure_machine is not None:
         _measure(measure_machine)

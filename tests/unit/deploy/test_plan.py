@@ -57,6 +57,11 @@ def test_plan_takes_the_losses_of_a_simulation(tmp_path: Path) -> None:
     assert (both.code, "both tell the losses" in both.err) == (2, True)
 
 
+def test_plan_of_a_node_refuses_a_prediction() -> None:
+    done = invoked("plan", HALL, "--node", "gate", "--loss", "1%")
+    assert (done.code, "leave out --node" in done.err) == (2, True)
+
+
 def test_plan_refuses_counts_of_unknown_patterns() -> None:
     done = invoked("plan", HALL, "--predict", "--count", "devices-*=5")
     assert (done.code, "did you mean 'device-*'?" in done.err) == (2, True)
