@@ -69,7 +69,8 @@ def test_the_summary_is_json_and_names_the_models(told: summary.Summary) -> None
 
 def test_small_telemetry_needs_neither_spark_nor_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_drawn(tmp_path / "events", 1)
-    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    for name in ("pyspark", "pyspark.sql"):
+        monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setenv("PATH", "")
     words = ["report", str(tmp_path / "events"), "--json"]
     done = CliRunner().invoke(main, [*words, "--out", str(tmp_path / "page.html")])
