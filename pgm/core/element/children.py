@@ -63,7 +63,11 @@ class ElementPolls:
     @property
     def deadline_ns(self) -> int:
         """Return when a poll starts or ends."""
-        return min(children.deadline_ns for children in self._children) if self._relay.may_poll else NEVER
+        earliest_ns = NEVER
+        if self._relay.may_poll:
+            for children in self._children:  # a loop, as in `Timers`: a driver asks after each read
+                earliest_ns = min(earliest_ns, children.deadline_ns)
+        return earliest_ns
 
     def handle_deadline(self, now_ns: int) -> list[Effect]:
         """Send the polls that are due."""

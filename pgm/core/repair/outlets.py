@@ -37,7 +37,9 @@ class Outlet:
         if due_ns == NEVER:
             return NEVER
         octets = self.responder.next_octets()
-        return max(due_ns, *(pacer.repair_ready_at(octets) for pacer in self.pacers))
+        for pacer in self.pacers:
+            due_ns = max(due_ns, pacer.repair_ready_at(octets))
+        return due_ns
 
     def next_train(self, trail: int, now_ns: int) -> Send | None:
         """Return as many repairs as every limit allows."""
@@ -85,7 +87,11 @@ class Outlets:
     @property
     def ready_ns(self) -> int:
         """When a repair may be sent; NEVER when none is owed."""
-        return min(outlet.ready_ns for outlet in self._outlets.values())
+        earliest_ns = NEVER
+        for outlet in self._outlets.values():  # a loop, as in `Timers`: a driver asks after each read
+            if outlet.responder.deadline_ns < earliest_ns:
+                earliest_ns = min(earliest_ns, outlet.ready_ns)
+        return earliest_ns
 
     @property
     def pending_sqns(self) -> int:
