@@ -199,7 +199,7 @@ class Crowd:
         """Shorten every wait to its lower bound, as receivers do when their source closes."""
         missing = self._missing
         for timeouts in (self._ncf, self._data):
-            timeouts.ceiling_ns = timeouts.floor_ns
+            timeouts.close()
         is_promised = missing.state == WAIT_DATA
         for chosen, timeouts in ((~is_promised).nonzero()[0], self._ncf), (is_promised.nonzero()[0], self._data):
             sooner = now_ns + timeouts.ivl(missing.member[chosen])
