@@ -130,6 +130,7 @@ class Crowd:
         self._data = CrowdTimeouts(plan.count, limits.nak_rdata_ivl, max(limits.nak_rdata_ivl, most), least)
         self._session: _Session | None = None
         self._armed_ns = NEVER
+        self._armed_since_ns = 0
 
     @property
     def host(self) -> str:
@@ -150,6 +151,8 @@ class Crowd:
         if not channel.is_group:
             self._fail("a packet came by unicast to a member of the model")
         now_ns = self._context.scheduler.now_ns
+        if self._armed_ns <= now_ns and self._armed_since_ns < now_ns:
+            self._wake(self._armed_ns)  # a node scheduled this deadline before the train left for it
         rows, losers = self._losses.take(train.count)
         at = 0
         data: list[_Piece] = []  # consecutive data of one type, which a core takes as one item
@@ -303,8 +306,7 @@ class Crowd:
             counters.repaired_locally += len(got) if peer in plan.local_repairers or peer in plan.local_relays else 0
         else:
             counters.late_sqns += len(got)
-        promised = got[missing.state[got] == WAIT_DATA]
-        fresh = self._measure_repairs(promised, now_ns) if len(promised) else promised
+        fresh = self._measure_repairs(got, now_ns)
         gone = missing.member[got]
         kept = np.ones(len(missing), np.bool_)
         kept[got] = False
@@ -316,9 +318,12 @@ class Crowd:
         self._flags[missing.member] = False
         self._data.relax(idle)
 
-    def _measure_repairs(self, rows: Rows, now_ns: int) -> Members:
-        """Measure the repairs of promised rows. Return the members whose first answers these are."""
+    def _measure_repairs(self, got: Rows, now_ns: int) -> Members:
+        """Measure the promised ones of rows that came. Return the members whose first answers these are."""
         missing = self._missing
+        rows: Rows = got[missing.state[got] == WAIT_DATA]
+        if not len(rows):
+            return rows
         members = missing.member[rows]
         took, is_repeated = now_ns - missing.promised[rows], missing.data_tries[rows] > 0
         if _are_distinct(members):  # the usual case
@@ -326,15 +331,14 @@ class Crowd:
         different, at, counts = np.unique(members, return_index=True, return_counts=True)
         alone = at[counts == 1]
         fresh = [self._data.answered(members[alone], took[alone], is_repeated[alone])]
-        several = np.isin(members, different[counts > 1])
-        for member, row_group in itertools.groupby(sorted(rows[several].tolist(), key=self._place), self._member_of):
-            sqns = list(row_group)
-            for _, same in itertools.groupby(sqns, lambda row: (missing.promised[row], missing.data_tries[row])):
-                alike = list(same)
+        several = got[np.isin(missing.member[got], different[counts > 1])]
+        for _, same in itertools.groupby(sorted(several.tolist(), key=self._place), self._promise_of):
+            alike = list(same)
+            one = np.array(alike[:1])
+            if missing.state[one] == WAIT_DATA:
                 times = sum(not at or not self._are_joined(alike[at - 1], row) for at, row in enumerate(alike))
-                one = np.array(alike[:1])
                 took, is_repeated = now_ns - missing.promised[one], missing.data_tries[one] > 0
-                fresh.append(self._data.answered(np.array([member]), took, is_repeated, times))
+                fresh.append(self._data.answered(missing.member[one], took, is_repeated, times))
         return np.concatenate(fresh)
 
     def _are_joined(self, row: int, other: int) -> bool:
@@ -345,8 +349,10 @@ class Crowd:
     def _place(self, row: int) -> tuple[int, int]:
         return int(self._missing.member[row]), int(self._missing.sqn[row])
 
-    def _member_of(self, row: int) -> int:
-        return int(self._missing.member[row])
+    def _promise_of(self, row: int) -> tuple[int, ...]:
+        missing = self._missing
+        fields = (missing.member, missing.state, missing.promised, missing.data_tries)
+        return tuple(int(field[row]) for field in fields)
 
     def _shorten(self, members: Members, now_ns: int) -> None:
         """Shorten waits for data to the first measured interval."""
@@ -371,10 +377,7 @@ class Crowd:
             return
         asked = heard[missing.is_asked[heard]]
         if len(asked) and peer in self._parents:
-            first_try = asked[missing.ncf_tries[asked] == 0]
-            members, at = _distinct(missing.member[first_try])
-            took, no = now_ns - missing.since[first_try[at]], np.zeros(len(members), np.bool_)
-            self._ncf.answered(members, took, no)
+            self._measure_ncf(asked[missing.ncf_tries[asked] == 0], now_ns)
             missing.is_asked[asked] = False
         states = missing.state[heard]
         self.counters.naks_suppressed += int((states == BACK_OFF).sum())
@@ -384,7 +387,20 @@ class Crowd:
             missing.since[changed] = now_ns
             missing.promised[changed[missing.data_tries[changed] == 0]] = now_ns
         missing.deadline[heard] = now_ns + self._data.ivl(missing.member[heard])
-        missing.joined[heard] = now_ns
+        missing.join(heard)
+
+    def _measure_ncf(self, rows: Rows, now_ns: int) -> None:
+        """Measure an NCF that answers NAKs for some rows. All rows of one NAK together are one answer."""
+        missing = self._missing
+        if not _are_distinct(missing.member[rows]):
+            rows = rows[np.lexsort((missing.sqn[rows], missing.member[rows]))]
+            changes = (np.diff(missing.member[rows]) != 0) | (np.diff(missing.since[rows]) != 0)
+            rows = rows[np.append(True, changes)]
+        while len(rows):  # once, unless the NCF answers several NAKs of a member
+            members, at = _distinct(missing.member[rows])
+            took, no = now_ns - missing.since[rows[at]], np.zeros(len(at), np.bool_)
+            self._ncf.answered(members, took, no)
+            rows = np.delete(rows, at) if len(at) < len(rows) else rows[:0]
 
     def _heard_rows(self, sqns: Times, lost_by: Members) -> Rows:
         """Return the rows of some sqns, without members that lost the packet."""
@@ -410,7 +426,7 @@ class Crowd:
         at_ns = int(self._missing.deadline.min())
         if at_ns < self._armed_ns:
             scheduler = self._context.scheduler
-            self._armed_ns = max(at_ns, scheduler.now_ns)
+            self._armed_ns, self._armed_since_ns = max(at_ns, scheduler.now_ns), scheduler.now_ns
             scheduler.at(self._armed_ns, functools.partial(self._wake, self._armed_ns), self.name)
 
     def _wake(self, armed_ns: int) -> None:
@@ -437,12 +453,15 @@ class Crowd:
         """Start a new back-off for rows whose NCF or packet did not come."""
         missing, limits = self._missing, self.plan.plan.parameters
         missing.deadline[late] = self._back_off_ends(missing.member[late], now_ns)
-        missing.ncf_tries[late] += states == WAIT_NCF
-        missing.data_tries[late] += states == WAIT_DATA
-        if max(missing.ncf_tries[late].max(), missing.data_tries[late].max()) > limits.nak_data_retries:
+        unconfirmed, promised = late[states == WAIT_NCF], late[states == WAIT_DATA]
+        missing.ncf_tries[unconfirmed] += self._ncf.retries(missing.member[unconfirmed])
+        missing.data_tries[promised] += self._data.retries(missing.member[promised])
+        missing.data_waits[promised] += self._data.retries_worth(missing.member[promised])
+        most_waits = missing.data_waits[late].max()
+        if missing.ncf_tries[late].max() > limits.nak_ncf_retries or most_waits > limits.nak_data_retries:
             self._fail("a request has no answer, and the model knows no other parent")
         missing.state[late], missing.since[late], missing.is_asked[late] = BACK_OFF, now_ns, False
-        missing.joined[late] = now_ns
+        missing.join(late)
 
     def _ask(self, ready: Rows, now_ns: int) -> None:
         missing, session, counters = self._missing, self._session, self.counters
@@ -450,7 +469,7 @@ class Crowd:
         members = missing.member[ready]
         missing.state[ready], missing.since[ready], missing.is_asked[ready] = WAIT_NCF, now_ns, True
         missing.deadline[ready] = now_ns + self._ncf.ivl(members)
-        missing.joined[ready] = now_ns
+        missing.join(ready)
         for member in sorted(set(members.tolist())):
             sqns = sorted(missing.sqn[ready[members == member]].tolist())
             counters.nak_sqns += len(sqns)

@@ -36,6 +36,16 @@ class CrowdTimeouts:
             timeout.change(self.floor_ns, self._ceiling_ns, self._least_ns)
             self._ivl[member] = timeout.ivl_ns
 
+    def retries(self, members: Members) -> Times:
+        """Return the current wait of each of some members as a number of `floor_ns`."""
+        numbers: Times = np.maximum(1, self.ivl(members) // self.floor_ns)
+        return numbers
+
+    def retries_worth(self, members: Members) -> npt.NDArray[np.float64]:
+        """Return `retries` of each of some members, as a fraction for a wait shorter than `floor_ns`."""
+        worth: npt.NDArray[np.float64] = np.minimum(1.0, self.ivl(members) / self.floor_ns) * self.retries(members)
+        return worth
+
     def answered(self, members: Members, took_ns: Times, is_repeated: npt.NDArray[np.bool_], times: int = 1) -> Members:
         """Note `times` answers for each of some members, all different. Return those whose first answers these are."""
         first = []

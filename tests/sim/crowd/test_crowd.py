@@ -17,6 +17,7 @@ from pgm.sim.crowd.losses import CrowdLosses
 from pgm.sim.crowd.timeouts import CrowdTimeouts
 from pgm.sim.invariant_broken import InvariantBroken
 from pgm.sim.load import Load
+from pgm.sim.node import SimulatedNode
 from pgm.sim.parts.part import Part, Window
 from pgm.sim.parts.windows import LocalLink
 from pgm.sim.runs.report import run_parts, whole_tree
@@ -70,21 +71,44 @@ def _part(file: Path, real: int | None, load: Load, seed: int = 1) -> Part:
     return Part(whole_tree(plans, build_core, seed, load, rest=rest), [])
 
 
-def test_elements_send_to_the_model_what_they_send_to_cores(tmp_path: Path) -> None:
-    """Each NAK of the model leaves at the instant at which the core of that receiver sends it, with the same sqns."""
-    file = tmp_path / "tree.toml"
-    file.write_text(subnets(2, 20, loss="3%"))
-    real, modelled = (_part(file, number, Load(messages=10_000, size=200, rate=5000)) for number in (None, 1))
+def _relay_of_both(file: Path, relay: str, load: Load, until_ns: int, seed: int = 1) -> SimulatedNode:
+    """Run a tree of cores beside one with models. Return a relay above cores, after all elements have sent the same.
+
+    An element does the same if each NAK of the model leaves at the instant of that receiver's core, with the same sqns.
+    """
+    real, modelled = (_part(file, number, load, seed) for number in (None, 1))
     for part in (real, modelled):
-        part.run(Window(SECOND + 150 * MILLISECOND))
+        part.run(Window(until_ns))
     sent = [
         {name: found for name, found in one.world.log.digests().items() if "desk" not in name}
         for one in (real, modelled)
     ]
     assert sent[0] == sent[1]
-    relay, same = real.world.nodes["relay-2"], modelled.world.nodes["relay-2"]
-    assert relay.total("nak_packets_in") == same.total("nak_packets_in") > 100
-    assert relay.total("rdata_packets") == same.total("rdata_packets") > 100
+    both = [one.world.nodes[relay] for one in (real, modelled)]
+    for counter in ("nak_packets_in", "rdata_packets"):
+        assert both[0].total(counter) == both[1].total(counter)
+    return both[0]
+
+
+def test_elements_send_to_the_model_what_they_send_to_cores(tmp_path: Path) -> None:
+    file = tmp_path / "tree.toml"
+    file.write_text(subnets(2, 20, loss="3%"))
+    load = Load(messages=10_000, size=200, rate=5000)
+    relay = _relay_of_both(file, "relay-2", load, SECOND + 150 * MILLISECOND)
+    assert relay.total("nak_packets_in") > 100
+    assert relay.total("rdata_packets") > 100
+
+
+@pytest.mark.parametrize("least", ["1ms", "1700us"])
+def test_models_and_cores_measure_the_same_answers(tmp_path: Path, least: str) -> None:
+    """Many losses are adjacent, and low bounds let every measured answer count. Repairs come after 1 ms at the soonest."""
+    file = tmp_path / "tree.toml"
+    timers = f'nak_rpt_ivl = "1ms", nak_rdata_ivl = "5ms", nak_rdata_min_ivl = "{least}", rdata_ignore_ivl = "300us"'
+    tree = subnets(1, 20, loss="10%")
+    file.write_text(tree.replace('"lan"', f'"lan"\nparameters = {{ {timers}, nak_data_retries = 10000 }}', 1))
+    load = Load(messages=10_000, size=200, rate=20_000)
+    relay = _relay_of_both(file, "relay-1", load, SECOND + 60 * MILLISECOND)
+    assert relay.total("nak_packets_in") > 100
 
 
 def test_a_crowd_gets_everything_and_its_account_adds_up(tmp_path: Path) -> None:
