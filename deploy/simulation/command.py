@@ -285,7 +285,10 @@ def _print(report: dict[str, Any]) -> None:
         print(f"{notice['at']:10.3f} s {notice['node']}: {notice['text']}")
     print(f"seed {report['seed']}, {report['virtual_seconds']} s of virtual time, {report['events']:,} events")
     for number, part in enumerate(report["parts"], 1):
-        print(f"part {number}: {part['nodes']} nodes, {part['cpu_seconds']} s of CPU, {part['memory_mb']} MB")
+        nodes = part["nodes"]
+        print(
+            f"part {number}: {nodes} {'node' if nodes == 1 else 'nodes'}, {part['cpu_seconds']} s of CPU, {part['memory_mb']} MB"
+        )
     for problem in report["problems"]:
         print(f"problem: {problem}")
     if report["ok"]:

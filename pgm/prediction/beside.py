@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 
 from pgm.errors import UsageError
+from pgm.prediction.json_files import fault_of
 from pgm.trust.node_identity import names_node
 
 DIFFERS = 1 / 3  # of the predicted figure
@@ -51,7 +52,7 @@ def read_prediction(file: Path) -> dict[str, Any]:
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}", remedy=_REMEDY) from None
     except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{file} has no whole prediction: {error!r}", remedy=_REMEDY) from None
+        raise UsageError(f"{file} has no whole prediction: {fault_of(error)}", remedy=_REMEDY) from None
     return prediction
 
 

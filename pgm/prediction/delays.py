@@ -25,11 +25,14 @@ def delays_of(topology: Topology, trips: Mapping[str, int], given: Sequence[str]
         usual = topology.rtt // 2 if is_far else min(_LOCAL_NS, topology.rtt // 2)
         delays[name] = max(_LEAST_DELAY_NS, trips[name] // 2 if name in trips else usual)
     for delay in given:
-        name, _, text = delay.partition("=")
+        name, equals, text = delay.partition("=")
         if name not in delays:
             raise UsageError(
-                f"there is no segment {name!r}", remedy=f"write SEGMENT=TIME with one of {', '.join(delays)}"
+                f"--delay {delay}: there is no segment {name!r}",
+                remedy=f"write SEGMENT=TIME with one of {', '.join(delays)}",
             )
+        if not equals:
+            raise UsageError(f"--delay {delay} has no time", remedy=f"write SEGMENT=TIME, such as {name}=5ms")
         try:
             delays[name] = parse_duration(text)
         except UnitError as error:

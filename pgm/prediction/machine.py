@@ -14,6 +14,7 @@ import attrs
 
 from pgm.errors import UsageError
 from pgm.parameters import Parameters
+from pgm.prediction.json_files import fault_of
 from pgm.prediction.waits import DrawnWaits
 from pgm.topology.node_plan import Role
 from pgm.units import SECOND
@@ -69,7 +70,7 @@ class MachineProfile:
         except OSError as error:
             raise UsageError(f"{file}: {error.strerror}", remedy=_REMEDY) from None
         except (ValueError, KeyError, TypeError) as error:
-            raise UsageError(f"{file} is no profile of a machine: {error!r}", remedy=_REMEDY) from None
+            raise UsageError(f"{file} is no profile of a machine: {fault_of(error)}", remedy=_REMEDY) from None
 
     def write(self, file: Path) -> None:
         """Write the profile. Raises `UsageError` if the file cannot be written."""

@@ -83,10 +83,19 @@ def start(
     try:
         return builder.getOrCreate()
     except Exception as error:  # errors of the JVM have a dozen types
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ProcessError(
-            f"Spark does not start on {master_url}: {first}", remedy="check the master and Java"
-        ) from error
+        reason, remedy = start_fault(str(error) or type(error).__name__)
+        raise ProcessError(f"Spark does not start on {master_url}: {reason}", remedy=remedy) from error
+
+
+def start_fault(text: str) -> tuple[str, str]:
+    """Return the reason and the remedy for the error of a session that does not start, by the text of the error."""
+    if "stopped SparkContext" in text:  # Spark ends its context after a minute without a master
+        return "the master does not answer", "check the address, and that this host reaches a running master there"
+    if "JAVA_GATEWAY_EXITED" in text:
+        return "Java ended before Spark began", "write the master as local[*] or spark://HOST:PORT"
+    lines = text.strip().splitlines()
+    cause = next((line[2:] for line in lines if line.startswith(": ")), lines[0])  # Py4J names its own call before
+    return cause, "check the master and Java"
 
 
 @contextlib.contextmanager

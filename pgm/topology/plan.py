@@ -117,6 +117,11 @@ class PatternRest:
     count: int
     addresses: tuple[Address, ...]
 
+    def number(self, name: str) -> int | None:
+        """Return the number of one of these receivers by its name. None for another node."""
+        number = number_of(self.pattern, name)
+        return number if number is not None and self.first <= number < self.first + self.count else None
+
 
 def plan_some(
     topology: Topology, counts: Mapping[str, int], most: int

@@ -228,6 +228,13 @@ def test_a_file_that_may_not_be_read(tree: Path) -> None:
         (("recv", "FILE", "--node", "desk-1", "--wait", "5"), ("'5' is not a duration", '"50ms"')),
         (("sim", "FILE", "--loss", "5"), ("'5' is not a percentage", '"2%"')),
         (("sim", "FILE", "--count", "dask-*=5"), ("no pattern 'dask-*'", "did you mean 'desk-*'?")),
+        (("sim", "FILE", "--fault", "crash:relai@1s"), ("there is no node 'relai'", "known are desk-1, source")),
+        (
+            ("sim", "FILE", "--real", "1", "--count", "desk-*=3", "--fault", "crash:desk-2@1s"),
+            ("'desk-2' is modelled", "raise --real to 2"),
+        ),
+        (("plan", "FILE", "--loss", "1%", "--delay", "up=5ms"), ("no segment 'up'", "SEGMENT=TIME with one of lan")),
+        (("plan", "FILE", "--loss", "1%", "--delay", "lan"), ("--delay lan has no time", "such as lan=5ms")),
         (("sim", "FILE", "--fault", "cash:desk-1@1s"), ("'cash:desk-1@1s' is not a fault", "KIND:NODE@WHEN")),
         (("sim", "FILE", "--fault", "pause:desk-1@1s"), ("'pause:desk-1@1s' has no duration", "@1s+1s")),
         (

@@ -32,6 +32,26 @@ def test_a_java_that_is_too_old(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
         session.require_java()
 
 
+@pytest.mark.parametrize(
+    ("text", "reason", "remedy"),
+    [
+        (
+            "An error occurred while calling None.org.apache.spark.sql.classic.SparkSession.\n"
+            ": java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.\n",
+            "the master does not answer",
+            "this host reaches",
+        ),
+        ("[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number.", "Java ended", "local[*]"),
+        ("An error occurred while calling None.JavaSparkContext.\n: java.lang.OutOfMemoryError\n", "java.lang.Out", ""),
+        ("no room", "no room", "master and Java"),
+    ],
+)
+def test_start_fault_names_the_cause(text: str, reason: str, remedy: str) -> None:
+    told, advice = session.start_fault(text)
+    assert told.startswith(reason)
+    assert remedy in advice
+
+
 def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(UsageError, match="pyspark is missing") as told:

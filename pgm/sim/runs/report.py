@@ -24,6 +24,7 @@ from pgm.sim.runs.telemetry import TelemetryChecker
 from pgm.sim.world import CoreFactory
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.topology.plan import PatternRest
+from pgm.topology.problems import suggestion
 from pgm.units import MILLISECOND, NEVER, SECOND
 
 _SLICE_NS = 100 * MILLISECOND  # virtual time between two calls of `progress`
@@ -97,10 +98,19 @@ def whole_tree(
     crowds = tuple(crowd_of(one) for one in filled)
     for fault in conditions.faults:
         if fault.node not in ready and fault.node not in plans:
-            raise UsageError(f"there is no node {fault.node!r}", remedy="name a node of the tree")
+            raise _unknown_node(fault.node, plans, rest)
     return PartSetup(
         plans=ready, crowds=crowds, factory=factory, seed=seed, load=load, conditions=conditions, repeat=repeat
     )
+
+
+def _unknown_node(name: str, plans: Mapping[str, NodePlan], rest: Sequence[PatternRest]) -> UsageError:
+    """Return the error for a fault of a node without a core."""
+    for one in rest:
+        number = one.number(name)
+        if number is not None:
+            return UsageError(f"{name!r} is modelled, and a model has no faults", remedy=f"raise --real to {number}")
+    return UsageError(f"there is no node {name!r}", remedy=suggestion(name, plans))
 
 
 def parts_of(whole: PartSetup, count: int) -> list[PartSetup]:

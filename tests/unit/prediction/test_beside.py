@@ -126,12 +126,23 @@ def test_edited_prediction_names_the_file_and_the_command(tmp_path: Path, table:
     assert "--predict --json" in error.value.remedy
 
 
-@pytest.mark.parametrize("content", ["{}", '{"prediction": {"feeds": []}}', '{"prediction": {"feeds": 3}}', "[]", "?"])
-def test_file_without_a_prediction_names_the_command(tmp_path: Path, content: str) -> None:
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("{}", "there is no key 'prediction'"),
+        ('{"prediction": {"feeds": []}}', "no feeds"),
+        ('{"prediction": {"feeds": 3}}', "'int' object is not iterable"),
+        ("[]", "list indices"),
+        ("\n?", "line 2 is no JSON"),
+    ],
+)
+def test_file_without_a_prediction_names_the_command(tmp_path: Path, content: str, says: str) -> None:
     file = tmp_path / "plan.json"
     file.write_text(content)
-    with pytest.raises(UsageError, match=r"plan\.json has no whole prediction"):
+    with pytest.raises(UsageError, match=rf"plan\.json has no whole prediction: {says}"):
         read_prediction(file)
+    with pytest.raises(UsageError, match=r"plan\.json is no profile of a machine: "):
+        MachineProfile.read(file)
 
 
 def test_wrong_files_name_the_command_that_writes_a_right_one(tmp_path: Path) -> None:
