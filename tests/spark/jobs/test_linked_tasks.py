@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +72,52 @@ def _die(_case: int, _connection: Any) -> None:
 def test_task_that_dies_ends_the_run_with_its_error(spark: SparkSession) -> None:
     with pytest.raises(ProcessError, match="part ended in the middle"), LinkedTasks(spark, _die, [1]) as tasks:
         RemoteLink(tasks.connections[0]).progress()
+
+
+def _wait(_case: int, connection: Any) -> None:
+    connection.send(os.getpid())
+    while connection.recv() != "go":
+        pass
+    connection.send("gone")
+
+
+def _stop_second(spark: SparkSession) -> None:
+    """Stop the second of two tasks, and wait for both; the first one has to wait as long, and is not silent."""
+    with LinkedTasks(spark, _wait, [1, 2], silence_s=2) as tasks, ThreadPoolExecutor(2) as pool:
+        pids = [connection.recv() for connection in tasks.connections]
+        os.kill(pids[1], signal.SIGSTOP)
+        waiting, stopped = (pool.submit(RemoteLink(one).progress) for one in tasks.connections)
+        error = stopped.exception()
+        tasks.connections[0].send("go")
+        assert waiting.result() == "gone"
+        assert f"process {pids[1]} on" in str(error)
+        stopped.result()
+
+
+def test_stopped_task_ends_the_job_within_its_bound(spark: SparkSession) -> None:
+    told = rf"task 2 of 2, process (\d+) on {socket.gethostname()}, has been silent for 2 s"
+    with pytest.raises(ProcessError, match=told) as caught:
+        _stop_second(spark)
+    assert "continue or end that process" in caught.value.remedy
+    with LinkedTasks(spark, _double, [1, 2]) as tasks:  # on both cores, so both tasks have ended
+        assert [connection.recv() for connection in tasks.connections] == [2, 4]
+    told_pid = re.search(told, caught.value.message)
+    assert told_pid is not None
+    with pytest.raises(ProcessLookupError):  # ended by Spark
+        os.kill(int(told_pid[1]), signal.SIGCONT)
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6")
+@pytest.mark.parametrize(("host", "bound"), [("::1", ""), ("[::1]", "[::1]"), ("127.0.0.1", "::"), ("localhost", "")])
+def test_driver_listens_at_either_family(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, host: str, bound: str
+) -> None:
+    conf = spark.sparkContext.getConf().set("spark.driver.host", host)
+    if bound:
+        conf.set("spark.driver.bindAddress", bound)
+    monkeypatch.setattr(spark.sparkContext, "getConf", lambda: conf)
+    with LinkedTasks(spark, _double, [21]) as tasks:
+        assert tasks.connections[0].recv() == 42
 
 
 def test_more_tasks_than_cores_are_refused(spark: SparkSession) -> None:
