@@ -123,7 +123,7 @@ class Crowd:
         self._flags = np.zeros(plan.count, np.bool_)  # all False between two uses
         self._end: Times = np.zeros(plan.count, np.int64)  # one more than the newest sqn that each member knows
         self._shared_end: Times = np.full(plan.count, -NEVER, np.int64)
-        self._missing = MissingTable()
+        self._missing = MissingTable(plan.count)
         most = limits.nak_max_ivl
         self._ncf = CrowdTimeouts(plan.count, limits.nak_rpt_ivl, max(limits.nak_rpt_ivl, most), limits.nak_rpt_ivl)
         least = min(limits.nak_rdata_ivl, limits.nak_rdata_min_ivl)
@@ -307,15 +307,9 @@ class Crowd:
         else:
             counters.late_sqns += len(got)
         fresh = self._measure_repairs(got, now_ns)
-        gone = missing.member[got]
-        kept = np.ones(len(missing), np.bool_)
-        kept[got] = False
-        missing.keep(kept)
+        idle = missing.remove(got)
         if len(fresh):
             self._shorten(fresh, now_ns)
-        self._flags[missing.member] = True
-        idle = gone[~self._flags[gone]]
-        self._flags[missing.member] = False
         self._data.relax(idle)
 
     def _measure_repairs(self, got: Rows, now_ns: int) -> Members:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -9,52 +11,67 @@ Rows = npt.NDArray[np.intp]
 Times = npt.NDArray[np.int64]
 
 BACK_OFF, WAIT_NCF, WAIT_DATA = 0, 1, 2  # the states of `pgm.core.recovery.repair_table`
+_FIRST_ROOM = 64  # rows; a full table doubles its room
 _MOST_TRY_DIFFERENCE = 2  # between ranges that a core joins
 
 
 class MissingTable:
-    """Rows in no order. A change of rows replaces the arrays."""
+    """Rows in no order, in the first places of longer arrays. An addition or a removal changes the numbers of rows."""
 
-    def __init__(self) -> None:
-        self.member: Rows = np.zeros(0, np.intp)
-        self.sqn: Times = np.zeros(0, np.int64)
-        self.state: npt.NDArray[np.int8] = np.zeros(0, np.int8)
-        self.deadline: Times = np.zeros(0, np.int64)
-        self.since: Times = np.zeros(0, np.int64)  # when the row entered its state
-        # Adjacent sqns with one number are one range of the core: found, requested or promised together.
-        self.joined: Times = np.zeros(0, np.int64)
+    member: Rows
+    sqn: Times
+    state: npt.NDArray[np.int8]
+    deadline: Times
+    since: Times  # when the row entered its state
+    # Adjacent sqns with one number are one range of the core: found, requested or promised together.
+    joined: Times
+    promised: Times  # when an NCF first promised the packet
+    ncf_tries: Times  # retries so far in each state of waiting, as a core counts
+    data_tries: Times
+    data_waits: npt.NDArray[np.float64]  # data retries in units of nak_rdata_ivl
+    is_asked: npt.NDArray[np.bool_]  # a NAK of the member awaits its NCF
+
+    def __init__(self, members: int) -> None:
+        kinds = (*[np.int64] * 8, np.int8, np.float64, np.bool_)
+        self._columns: list[npt.NDArray[Any]] = [np.zeros(_FIRST_ROOM, kind) for kind in kinds]
+        self._rows_of = np.zeros(members, np.int64)  # number of rows of each member
         self._joins = 0  # numbers so far
-        self.promised: Times = np.zeros(0, np.int64)  # when an NCF first promised the packet
-        self.ncf_tries: Times = np.zeros(0, np.int64)  # retries so far in each state of waiting, as a core counts
-        self.data_tries: Times = np.zeros(0, np.int64)
-        self.data_waits: npt.NDArray[np.float64] = np.zeros(0)  # data retries in units of nak_rdata_ivl
-        self.is_asked: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)  # a NAK of the member awaits its NCF
+        self._show(0)
+
+    def _show(self, count: int) -> None:
+        shown = [column[:count] for column in self._columns]
+        self.member, self.sqn, self.deadline, self.since, self.joined, self.promised, *others = shown
+        self.ncf_tries, self.data_tries, self.state, self.data_waits, self.is_asked = others
 
     def __len__(self) -> int:
         return len(self.member)
 
     def add(self, members: Rows, sqns: Times, deadlines: Times, now_ns: int) -> None:
         """Add rows in back-off."""
-        count = len(members)
+        new = slice(len(self), len(self) + len(members))
+        if new.stop > len(self._columns[0]):
+            more = max(len(self._columns[0]), len(members))
+            self._columns = [np.concatenate([column, np.zeros(more, column.dtype)]) for column in self._columns]
+        self._show(new.stop)
+        for column in self._columns:
+            column[new] = 0
         self._joins += 1
-        self.member = np.concatenate([self.member, members])
-        self.sqn = np.concatenate([self.sqn, sqns])
-        self.state = np.concatenate([self.state, np.zeros(count, np.int8)])
-        self.deadline = np.concatenate([self.deadline, deadlines])
-        self.since = np.concatenate([self.since, np.full(count, now_ns, np.int64)])
-        self.joined = np.concatenate([self.joined, np.full(count, self._joins, np.int64)])
-        self.promised = np.concatenate([self.promised, np.zeros(count, np.int64)])
-        self.ncf_tries = np.concatenate([self.ncf_tries, np.zeros(count, np.int64)])
-        self.data_tries = np.concatenate([self.data_tries, np.zeros(count, np.int64)])
-        self.data_waits = np.concatenate([self.data_waits, np.zeros(count)])
-        self.is_asked = np.concatenate([self.is_asked, np.zeros(count, np.bool_)])
+        self.member[new], self.sqn[new], self.deadline[new] = members, sqns, deadlines
+        self.since[new], self.joined[new] = now_ns, self._joins
+        np.add.at(self._rows_of, members, 1)
 
-    def keep(self, kept: npt.NDArray[np.bool_]) -> None:
-        """Drop all rows but `kept`."""
-        self.member, self.sqn, self.state = self.member[kept], self.sqn[kept], self.state[kept]
-        self.deadline, self.since, self.promised = self.deadline[kept], self.since[kept], self.promised[kept]
-        self.ncf_tries, self.data_tries = self.ncf_tries[kept], self.data_tries[kept]
-        self.data_waits, self.is_asked, self.joined = self.data_waits[kept], self.is_asked[kept], self.joined[kept]
+    def remove(self, rows: Rows) -> Rows:
+        """Remove rows. Return the members that miss nothing any more; a member may be named twice."""
+        members, left = self.member[rows], len(self) - len(rows)
+        stays = np.ones(len(rows), np.bool_)  # of the last rows, which move into the free places
+        stays[rows[rows >= left] - left] = False
+        moved, free = stays.nonzero()[0] + left, rows[rows < left]
+        for column in self._columns:
+            column[free] = column[moved]
+        self._show(left)
+        np.subtract.at(self._rows_of, members, 1)
+        idle: Rows = members[self._rows_of[members] == 0]
+        return idle
 
     def join(self, rows: Rows) -> None:
         """Join adjacent sqns of a member, all in one state with one deadline, as `Recovery` joins its ranges."""
