@@ -25,7 +25,7 @@ from deploy.tune import placing
 from deploy.tune.place import MOST_PROVED, SEARCH_DRAWS, LocalRuns, PlaceResult, PlaceSearch, Runs, proved
 from deploy.tune.score import SCORE_COLUMNS, Score
 from deploy.tune.space import TunableParameter, overrides_of, tunable_parameters
-from deploy.tune.trial import Candidate, RunMeasures, TrialSetting, TuneTrial, asked_segments, has_room, run
+from deploy.tune.trial import Candidate, TrialSetting, TuneTrial, asked_segments, has_room, run
 from deploy.tune.tuned_file import placed_text, require_places, require_tables, tuned_text
 from pgm.core_usage import CoreUsage
 from pgm.errors import UsageError
@@ -426,20 +426,22 @@ def _reasons(result: SearchResult, parameters: list[TunableParameter]) -> dict[t
     return found
 
 
-def gain(ours: float, theirs: float) -> str:
-    """Return the relative change from `theirs` to `ours` as text in percent."""
+def gain(ours: float, theirs: float, error: float) -> str:
+    """Return the relative change from `theirs` to `ours` as text in percent, with the error of their ratio."""
     if theirs <= 0:
         return "unchanged" if ours <= 0 else "was 0"
     change = 100 * (ours / theirs - 1)
-    return f"{change:+.0f} %"
+    return f"{change:+.0f} ± {100 * error:.0f} %"
 
 
-def _compared(best: RunMeasures, file: RunMeasures) -> list[str]:
+def _compared(chosen: Score, original: Score) -> list[str]:
+    best, file, errors = chosen.outcome, original.outcome, chosen.errors
     return [
-        f"mean wait for a repair {file.mean_ms:.1f} -> {best.mean_ms:.1f} ms ({gain(best.mean_ms, file.mean_ms)})",
-        f"99 % of the repairs within {file.p99_ms:.0f} -> {best.p99_ms:.0f} ms ({gain(best.p99_ms, file.p99_ms)})",
-        f"packets of repair traffic per missed packet {file.traffic:.2f} -> {best.traffic:.2f} ({gain(best.traffic, file.traffic)})",
-        f"NAKs at the source per missed packet {file.source_naks:.3f} -> {best.source_naks:.3f} ({gain(best.source_naks, file.source_naks)})",
+        f"mean wait for a repair {file.mean_ms:.1f} -> {best.mean_ms:.1f} ms ({gain(best.mean_ms, file.mean_ms, errors.mean_ms)})",
+        f"99 % of the repairs within {file.p99_ms:.0f} -> {best.p99_ms:.0f} ms ({gain(best.p99_ms, file.p99_ms, errors.p99_ms)})",
+        f"packets of repair traffic per missed packet {file.traffic:.2f} -> {best.traffic:.2f} ({gain(best.traffic, file.traffic, errors.traffic)})",
+        f"NAKs at the source per missed packet {file.source_naks:.3f} -> {best.source_naks:.3f} ({gain(best.source_naks, file.source_naks, errors.source_naks)})",
+        f"score relative to the file {chosen}; less is better",
     ]
 
 
@@ -454,7 +456,13 @@ def front_line(result: SearchResult) -> str:
     """Return a sentence about the place of the chosen candidate: on the front, or what lies before it and why."""
     from deploy.tune.search import front
 
-    best, finals = result.best, [result.file, *result.finals]
+    finals = result.finals
+    if result.best.candidate == result.file.candidate:
+        return f"the timers of the file stay: no finalist is clearly better over {result.best.runs} simulations with new seeds"
+    best = next(one for one in finals if one.candidate == result.best.candidate)
+    better = sum(one.value < best.value for one in finals)
+    if better:
+        return f"chosen as the best finalist that new seeds confirm: {better} of a better score are not clearly better than the file"
     if best in front(finals):
         few = [one for one in front(result.tried) if one.outcome.p99_ms < best.outcome.p99_ms and one.runs < best.runs]
         runs = min((one.runs for one in few), default=best.runs)
@@ -539,9 +547,9 @@ def _head(
     best = result.best
     return [
         f"{file.name} with the timers that pgm tune chose: {runs} simulations with {losses}, seed {seed}.",
-        f"Comparison with the original file over {best.runs} final simulations:",
-        *(f"  {line}" for line in _compared(best.outcome, result.file.outcome)),
-        *(f"Score of this file {best.value:.2f}, of {beside} {score}; less is better." for score in result.known),
+        f"Comparison with the original file over {best.runs} simulations with seeds of their own; ± is an interval of 95 %:",
+        *(f"  {line}" for line in _compared(best, result.file)),
+        *(f"Score of {beside} {score}." for score in result.known),
         f"The longest repair took {best.outcome.worst_ms / 1000:.2g} s.",
         *cache_lines(result),
         *_shape_lines(result),
@@ -590,7 +598,12 @@ def comparison(result: SearchResult, file: Path, beside: Path, width: int) -> Ta
     """Return a table of the file, the file `beside` and the chosen timers, all over the same seeds."""
     scores = [(f"{file}", result.file), *((f"{beside}", known) for known in result.known), ("chosen", result.best)]
     rows = [[name, *score.cells()] for name, score in scores]
-    return table(f"over {result.best.runs} final simulations each; less is better in scores", _ROWS, rows, width)
+    return table(
+        f"over {result.best.runs} simulations each; less is better in scores; ± is an interval of 95 %",
+        _ROWS,
+        rows,
+        width,
+    )
 
 
 def _score_json(score: Score) -> dict[str, Any]:
@@ -626,7 +639,7 @@ def _print(
         terminal = console()
         terminal.print(comparison(result, file, beside, terminal.width))
         terminal.print()
-    compared = _compared(result.best.outcome, result.file.outcome)
+    compared = _compared(result.best, result.file)
     for line in (*compared, front_line(result), *cache_lines(result), *_shape_lines(result)):
         print(line)
     print(f"{usage.runs:,} simulations in {seconds:.0f} s, with {100 * usage.share:.0f} % of {usage.cores} cores")

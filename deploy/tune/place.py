@@ -9,14 +9,13 @@ from __future__ import annotations
 import itertools
 import math
 import random
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import attrs
 
-from deploy.tune.score import Score, mean, value_of
+from deploy.tune.score import Score, compared, value_of
 from deploy.tune.trial import Candidate, RunMeasures, TrialSetting, TuneTrial, applied, run
 from pgm.core_usage import CoreUsage
 from pgm.errors import UsageError
@@ -33,8 +32,6 @@ _PROVED = 4  # placements that are simulated, the best by formula
 MOST_PROVED = _PROVED + 2  # simulated trees: also the even spread and the file
 SEARCH_DRAWS = 1024  # of a wait while placements are compared
 _LEAST_WAIT_MS = 1e-3
-_ERRORS = 2.0  # standard errors by which a placement must be better than that of the formulas
-_WORST = 3.0  # logarithm of a score that counts for a rejected run
 _AS_IT_IS = Candidate()
 
 
@@ -69,22 +66,17 @@ class LocalRuns:
 
 @attrs.frozen
 class Placement:
-    """A placement with its score by formula, relative to the file, and its simulated score. Less is better.
-
-    `by_seed` has the logarithm of the score of each seed.
-    """
+    """A placement with its score by formula, relative to the file, its simulated score, and its runs. Less is better."""
 
     place: Place
     predicted: float
     score: Score
-    by_seed: tuple[float, ...]
+    runs: tuple[RunMeasures, ...]
     is_even: bool = False
 
     def clearly_beats(self, other: Placement) -> bool:
-        """Return whether the simulated score is better by more than twice the standard error of the difference."""
-        differences = [ours - theirs for ours, theirs in zip(self.by_seed, other.by_seed, strict=True)]
-        error = statistics.stdev(differences) / math.sqrt(len(differences)) if len(differences) > 1 else math.inf
-        return statistics.mean(differences) < -_ERRORS * error
+        """Return whether the simulated score relative to the other placement is below 1 by more than its error."""
+        return self.score.value < math.inf and compared(self.score.candidate, self.runs, other.runs).is_clearly_better
 
 
 @attrs.frozen
@@ -232,15 +224,12 @@ def proved(
     places = list(dict.fromkeys([*ranked[:_PROVED], even]))
     candidates = [attrs.evolve(timers, repairers_on=place) for place in places]
     of_file, *of_places = _simulated(setting, [_AS_IT_IS, *candidates], runs, seeds, seed)
-    file = mean(of_file)
     found = []
     for place, candidate, outcomes in zip(places, candidates, of_places, strict=True):
-        outcome = mean(outcomes)
-        score = Score(candidate, outcome, value_of(outcome, file), seeds)
-        by_seed = tuple(_logarithm(value_of(*pair)) for pair in zip(outcomes, of_file, strict=True))
-        found.append(Placement(place, search.value(place), score, by_seed, place == even))
+        score = compared(candidate, outcomes, of_file)
+        found.append(Placement(place, search.value(place), score, tuple(outcomes), place == even))
     found.sort(key=lambda one: (one.score.value, one.predicted))
-    return PlaceResult(Score(_AS_IT_IS, file, 1.0, seeds), tuple(found), len(ranked), method)
+    return PlaceResult(compared(_AS_IT_IS, of_file, of_file), tuple(found), len(ranked), method)
 
 
 def _simulated(
@@ -251,7 +240,3 @@ def _simulated(
     drawn = [rng.getrandbits(31) for _ in range(seeds)]
     results = runs.run([TuneTrial(setting, candidate, one) for candidate in candidates for one in drawn])
     return [results[at : at + seeds] for at in range(0, len(results), seeds)]
-
-
-def _logarithm(value: float) -> float:
-    return min(_WORST, math.log(value))

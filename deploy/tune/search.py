@@ -1,7 +1,7 @@
 """Search of `pgm tune`: many candidates with few runs, then neighbours of the good ones, then the best with many runs.
 
-All candidates of a round, and the original file, run with the same seeds and thus the same losses. One seed determines
-the whole search.
+All candidates of a round, and the original file, run with the same seeds and thus the same losses. New seeds prove the choice:
+a candidate that is the best of several by the same seeds looks better than it is. One seed determines the whole search.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import attrs
 
 from deploy.tune.place import Runs
-from deploy.tune.score import Score, mean, value_of
+from deploy.tune.score import Score, compared
 from deploy.tune.space import TunableParameter, child_of, draw, rounded, sound
 from deploy.tune.trial import Candidate, RunMeasures, TrialSetting, TuneTrial
 from pgm.parameters import ROWS
@@ -23,9 +23,11 @@ from pgm.units import MILLISECOND
 
 # Shares of the runs; the finalists get the rest.
 _FIRST_SHARE, _SECOND_SHARE, _SHAPE_SHARE, _CACHE_SHARE = 0.4, 0.27, 0.08, 0.08
-_FIRST_SEEDS, _SECOND_SEEDS, _LEAST_SEEDS = 2, 4, 4
+_FIRST_SEEDS, _SECOND_SEEDS, _LEAST_SEEDS, _LEAST_PROOF_SEEDS = 2, 4, 4, 8
 _PARENTS = 12
 _FINALISTS = 6
+_PROOF_PART = 1 / 2  # of the runs of the finalists, for the proof of the best one
+_MOST_PROOFS = 3  # finalists that are tried until one is clearly better than the file
 _CACHES = (4, 2, 1, 1 / 2, 1 / 4, 1 / 8)  # cache times to try, as multiples of the longest repair
 _AS_GOOD = 1.02  # largest score of a cache that counts as sufficient
 
@@ -34,8 +36,8 @@ _AS_GOOD = 1.02  # largest score of a cache that counts as sufficient
 class SearchResult:
     """Result of a search. `tried` has all candidates of the first rounds; `finals` ran over the same seeds.
 
-    `caches` are scored relative to the best candidate with the caches of the file, the largest first. `known` are the finals
-    that the caller required.
+    `file`, `best` and `known`, the candidates that the caller required, ran over the seeds of the proof. `caches` are scored relative
+    to the best candidate with the caches of the file, the largest first.
     """
 
     file: Score
@@ -94,14 +96,32 @@ class TimerSearch:
         has_caches = any(node.role is Role.REPAIRER for node in self.topology.nodes.values())
         reserved = (_SHAPE_SHARE if shapes else 0) + (_CACHE_SHARE if has_caches else 0)
         remaining = self.runs * (1 - _FIRST_SHARE - _SECOND_SHARE - reserved)
-        compared = list(dict.fromkeys([Candidate(), *known, *finalists]))
-        finals = self._round(compared, max(_LEAST_SEEDS, int(remaining / len(compared))), 3)
-        best = min(finals, key=lambda score: score.value)
-        required = [score for score in finals if score.candidate in known]
+        finals_of = list(dict.fromkeys([Candidate(), *known, *finalists]))
+        seeds = max(_LEAST_SEEDS, int(remaining * (1 - _PROOF_PART) / len(finals_of)))
+        finals = self._round(finals_of, seeds, 3)
+        file, best, required = self._proved(finals, known, int(remaining * _PROOF_PART))
         caches = self._caches(best) if has_caches else []
         return SearchResult(
-            finals[0], best, finals, [*tried, *better], self._shapes(shapes, best.candidate), caches, required
+            file, best, finals, [*tried, *better], self._shapes(shapes, best.candidate), caches, required
         )
+
+    def _proved(
+        self, finals: Sequence[Score], known: Sequence[Candidate], runs: int
+    ) -> tuple[Score, Score, list[Score]]:
+        """Return the scores of the file, the choice and the required candidates, over seeds that no choice depends on.
+
+        The choice is the best finalist that is clearly better than the file, else the file.
+        """
+        self.say("proof of the choice")
+        required = list(dict.fromkeys([Candidate(), *known]))
+        seeds = max(_LEAST_PROOF_SEEDS, runs // (len(required) + 1))
+        ranked = sorted((score for score in finals[1:] if score.value < 1), key=lambda score: score.value)
+        for tried in [*ranked[:_MOST_PROOFS], finals[0]]:
+            scores = self._round([*required, tried.candidate], seeds, 6)
+            best = next(score for score in scores if score.candidate == tried.candidate)
+            if best.is_clearly_better:
+                break
+        return scores[0], best, scores[1 : len(required)]
 
     def _sound(self, make: Callable[[], Candidate]) -> Candidate:
         return sound(make, self.topology)
@@ -141,14 +161,11 @@ class TimerSearch:
         results: list[RunMeasures | None] = [None] * len(trials)
         for index, outcome in zip(order, self.sweep.run([trials[index] for index in order]), strict=True):
             results[index] = outcome
-        means = []
-        for index in range(len(unique)):
-            outcomes = [outcome for outcome in results[index * seeds : (index + 1) * seeds] if outcome is not None]
-            means.append(mean(outcomes))
-        return [
-            Score(candidate, outcome, value_of(outcome, means[0]), seeds)
-            for candidate, outcome in zip(unique, means, strict=True)
+        runs = [
+            [outcome for outcome in results[at : at + seeds] if outcome is not None]
+            for at in range(0, len(results), seeds)
         ]
+        return [compared(candidate, ours, runs[0]) for candidate, ours in zip(unique, runs, strict=True)]
 
 
 def front(scores: Sequence[Score]) -> list[Score]:

@@ -57,14 +57,14 @@ TREES: dict[str, Callable[[], TreeFile]] = {
 }
 
 
-def placed(tree: str, *, messages: int = MESSAGES, seeds: int = SEEDS) -> PlaceResult:
+def placed(tree: str, *, messages: int = MESSAGES, seeds: int = SEEDS, seed: int = 1) -> PlaceResult:
     """Return the placements of a tree."""
     text = TREES[tree]().text
     topology = loads(text, tree)
     delays = delays_of(topology, {}, ())
     conditions = Conditions(delays=delays, offer=Offer(size=SIZE), draws=SEARCH_DRAWS)
     setting = TrialSetting(text, tree, messages, SIZE, tuple(delays.items()))
-    return proved(PlaceSearch(topology, conditions, shapes_of(topology)), REPAIRERS, setting, LocalRuns(), seeds, 1)
+    return proved(PlaceSearch(topology, conditions, shapes_of(topology)), REPAIRERS, setting, LocalRuns(), seeds, seed)
 
 
 def lines(tree: str, result: PlaceResult) -> list[str]:
@@ -80,9 +80,7 @@ def _named(place: tuple[str, ...]) -> str:
 
 def _cells(score: Score) -> str:
     run = score.outcome
-    return f"{run.mean_ms:.1f} ms | {run.p99_ms:.0f} ms | {run.traffic:.2f} | {run.source_naks:.3f} | " + (
-        "rejected" if score.value == float("inf") else f"{score.value:.2f}"
-    )
+    return f"{run.mean_ms:.1f} ms | {run.p99_ms:.0f} ms | {run.traffic:.2f} | {run.source_naks:.3f} | " + (f"{score}")
 
 
 def main() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import attrs
@@ -9,7 +10,7 @@ import pytest
 
 from deploy.tune.command import shapes_of
 from deploy.tune.place import SEARCH_DRAWS, Placement, PlaceResult, PlaceSearch, even_spread
-from deploy.tune.score import Score
+from deploy.tune.score import Score, compared
 from deploy.tune.trial import Candidate, RunMeasures, applied, free_address, has_room
 from deploy.tune.tuned_file import placed_text, require_places
 from pgm.errors import UsageError
@@ -55,12 +56,26 @@ def test_too_many_repairers_name_the_number_that_is_possible() -> None:
     assert error.value.remedy == "give --place 4 at most"
 
 
+def placement(name: str, predicted: float, waits_ms: tuple[float, ...], *, is_even: bool = False) -> Placement:
+    """Return a placement whose runs have these mean waits and a p99 of the same length."""
+    runs = tuple(RunMeasures(wait, wait, wait, 1.0, 1.0, 0, 100) for wait in waits_ms)
+    score = compared(Candidate(repairers_on=(name,)), runs, [SCORE.outcome] * len(runs))
+    return Placement((name,), predicted, score, runs, is_even)
+
+
 def test_choice_is_of_formulas_unless_another_is_clearly_better() -> None:
-    first = Placement(("a",), 0.5, SCORE, (-0.5, -0.4, -0.6, -0.5))
-    lucky = Placement(("b",), 0.9, SCORE, (-1.5, 0.2, -0.9, -0.3))
-    better = Placement(("c",), 0.9, SCORE, (-0.8, -0.7, -0.8, -0.8), is_even=True)
+    first = placement("a", 0.5, (0.40, 0.45, 0.35, 0.40))
+    lucky = placement("b", 0.9, (0.10, 0.80, 0.25, 0.40))
+    better = placement("c", 0.9, (0.25, 0.30, 0.25, 0.25), is_even=True)
     assert PlaceResult(SCORE, (lucky, first), 2, "exhaustively").best == first
     assert PlaceResult(SCORE, (lucky, better, first), 3, "exhaustively").best == better
+
+
+def test_rejected_placement_is_never_the_choice_of_simulations() -> None:
+    first = placement("a", 0.5, (0.4, 0.4, 0.4, 0.4))
+    losing = placement("b", 0.9, (0.1, 0.1, 0.1, 0.1))
+    losing = attrs.evolve(losing, score=attrs.evolve(losing.score, value=math.inf))
+    assert PlaceResult(SCORE, (losing, first), 2, "exhaustively").best == first
 
 
 def test_even_spread_has_equal_distances() -> None:
