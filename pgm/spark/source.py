@@ -41,6 +41,7 @@ from pgm.spark.filters import FilterBounds, bounds_of
 from pgm.spark.offsets import narrowed, spans_of, starts_of
 from pgm.spark.offsets.next_batch import advanced
 from pgm.spark.offsets.received_times import ReceivedTimes
+from pgm.spark.offsets.stream_offsets import StreamOffsets
 from pgm.spark.offsets.time_order import ReadLimits
 from pgm.spark.offsets.trigger_hold import TriggerHold, sqns_ahead
 from pgm.spark.option_table import READ, WRITE
@@ -173,7 +174,7 @@ class PgmReader(DataSourceReader):
 
 
 class PgmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reader of new rows. Offsets are `{key: next sqn}`; `pgm.spark.sessions` describes the keys."""
+    """Reader of new rows. Offsets are the JSON of `StreamOffsets`; `pgm.spark.sessions` describes the keys."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -181,7 +182,6 @@ class PgmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._down: dict[str, str] = {}
         self._surveyed_at = 0.0
         self._targets: dict[str, int] | None = None
-        self._ended: dict[str, int] = {}  # end of each session that was seen to end
         self._state: SourceState | None = None  # of the micro-batch that begins
         self._hold = TriggerHold(options.least_offsets, options.most_delay_s)
 
@@ -189,17 +189,16 @@ class PgmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         now = time.monotonic()
         if is_fresh or not self._surveyed_at or now - self._surveyed_at > _POLL_S:
             current = survey(self._options)
-            former, self._sessions = self._sessions, sessions_of(current, self._options)
+            self._sessions = sessions_of(current, self._options)
             self._down = current.down
-            self._ended.update({key: session.next_sqn for key, session in former.items() if session.closed})
             self._surveyed_at = time.monotonic()
         return self._sessions
 
     @plain_errors()
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802  # Spark's name, as below
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name, as below
         """Return the offsets of a new query."""
         sessions = proven_sessions(self._survey(is_fresh=True), self._options)
-        return dict(sorted(starts_of(sessions, self._options).items()))
+        return StreamOffsets(starts_of(sessions, self._options)).with_ends(sessions).as_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return the limit of a micro-batch in sqns. Spark has no limit for two units; the reader knows the others."""
@@ -216,19 +215,20 @@ class PgmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._targets = {key: session.next_sqn for key, session in proven.items()}
 
     @plain_errors()
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return the end of the next micro-batch."""
         sessions = self._survey()
-        kept = self._without_gone(start, sessions)
+        kept = self._without_gone(StreamOffsets.of_json(start), sessions)
         sessions = proven_sessions(sessions, self._options)
+        begin = kept.with_ends(sessions)
         has_limits = not isinstance(limit, ReadAllAvailable)
-        is_held = has_limits and self._hold.holds(sqns_ahead(kept, sessions), time.monotonic())
+        is_held = has_limits and self._hold.holds(sqns_ahead(begin.sqns, sessions), time.monotonic())
         if is_held and self._targets is None:
-            return start
+            return begin.as_json()
         limits = self._limits(limit) if has_limits else ReadLimits()
-        batch = advanced(kept, sessions, limits, self._targets, ReceivedTimes(self._options).cut)
-        self._state = state_of(self._options, self._sessions, start, batch.offsets, batch.reached_us)
-        return batch.offsets
+        batch = advanced(begin.sqns, sessions, limits, self._targets, ReceivedTimes(self._options).cut)
+        self._state = state_of(self._options, self._sessions, begin.sqns, batch.offsets, batch.reached_us)
+        return StreamOffsets(batch.offsets, begin.ended).with_ends(sessions).as_json()
 
     def _limits(self, limit: ReadLimit) -> ReadLimits:
         rows = self._options.most_rows
@@ -241,9 +241,10 @@ class PgmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {key: session.next_sqn for key, session in self._sessions.items()} | state
 
     @plain_errors()
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the partitions of a micro-batch. Raises `DataLoss`."""
-        ends = {key: sqn for key, sqn in end.items() if key in start and sqn > start[key]}
+        firsts, ends = StreamOffsets.of_json(start).sqns, StreamOffsets.of_json(end).sqns
+        ends = {key: sqn for key, sqn in ends.items() if key in firsts and sqn > firsts[key]}
         sessions = self._survey()
         retry = RetrySchedule(self._options.retry_s)
         if _lacking(ends, sessions):
@@ -254,9 +255,9 @@ class PgmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         spans = []
         for key, sqn in ends.items():
             if key in sessions and not (key in lacking and self._down):
-                spans.append(SessionSpan(sessions[key], start[key], sqn))
+                spans.append(SessionSpan(sessions[key], firsts[key], sqn))
             else:
-                self._handle_gone(key, start[key], f"the sqns {start[key]} to {sqn - 1} are missing")
+                self._handle_gone(key, firsts[key], f"the sqns {firsts[key]} to {sqn - 1} are missing")
         return list(pieces_of(spans, self._options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -269,19 +270,18 @@ class PgmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """End with the query."""
         end_quietly()
 
-    def _without_gone(self, start: Mapping[str, int], sessions: Mapping[str, ArchivedSession]) -> dict[str, int]:
-        """Return the offsets of sessions still held. A session no longer held must have been read completely.
+    def _without_gone(self, start: StreamOffsets, sessions: Mapping[str, ArchivedSession]) -> StreamOffsets:
+        """Return the offsets with the sessions no longer held as ended. Each must have been read to its end.
 
-        While a service is away, all offsets stay: it may hold the others, which would return and be read again.
+        While a service is away, all offsets stay: it may hold the others.
         """
-        kept = dict(start)
-        for key, sqn in start.items():
-            if key in sessions or self._down:
-                continue
-            if self._ended.get(key) != sqn:
-                self._handle_gone(key, sqn, f"it was read up to sqn {sqn}, and more rows may have followed")
-            del kept[key]
-        return kept
+        if self._down:
+            return start
+        gone = sorted(start.sqns.keys() - sessions.keys() - set(start.ended))
+        for key in gone:
+            sqn = start.sqns[key]
+            self._handle_gone(key, sqn, f"it was read up to sqn {sqn}, and more rows may have followed")
+        return start.ending(gone).without_oldest(sessions)
 
     def _handle_gone(self, key: str, sqn: int, detail: str) -> None:
         """Handle a session that no service holds any longer. Raises `RecorderDown`, `DataLoss`."""

@@ -54,9 +54,9 @@ def advanced(
     until_us = min(entries_us, default=None)
     if _take_all(spans, limits, until_us):
         offsets.update({key: span.end for key, span in spans.items()})
-        return NextBatch(dict(sorted(offsets.items())), until_us)
+        return NextBatch(offsets, until_us)
     found = cut(spans, limits, until_us)
-    return NextBatch(dict(sorted((offsets | found.ends).items())), found.reached_us)
+    return NextBatch(offsets | found.ends, found.reached_us)
 
 
 def _take_all(spans: Spans, limits: ReadLimits, until_us: int | None) -> bool:

@@ -1,4 +1,4 @@
-"""Offsets of queries, `{key of the session: next sqn}` with sorted keys, since Spark compares them as text."""
+"""Offsets of queries: the sqns of each session where a batch begins and ends, or where a stream begins."""
 
 from __future__ import annotations
 

@@ -7,15 +7,13 @@ from pathlib import Path
 import pytest
 
 import pgm.spark.recorders
-from pgm.archive.recording.rows import batch_of
 from pgm.archive.requests import ACTION_BLOCKS
-from pgm.archive.store.writer import ArchiveWriter
 from pgm.spark.errors import RecorderDown
 from pgm.spark.option_table import READ
 from pgm.spark.options import read_options
 from pgm.spark.ranges import RangePiece
 from pgm.spark.source import PgmStreamReader
-from tests.spark.support.archives import FOR_EVER, archive, at, served, session
+from tests.spark.support.archives import archive, at, ended_archive, served, session
 from tests.unit.archive.makers import messages
 
 _TSIS = ("1.1.1.1.1.1.7500", "2.2.2.2.2.2.7500")
@@ -35,18 +33,15 @@ def _reader(recorders: str, **values: str) -> PgmStreamReader:
 
 def test_a_session_that_ended_returns_with_its_service_at_its_offset(tmp_path: Path) -> None:
     ended, own = (session(tsi=tsi) for tsi in _TSIS)
-    writer = ArchiveWriter(tmp_path / "a", FOR_EVER, lambda *_: None)
-    part = messages(0, 10)
-    writer.append(ended, batch_of(ended, [part]), part.first, part.end, (0, 9), closes=True)
-    writer.close()
+    ended_archive(tmp_path / "a", messages(0, 10), ended)
     archive(tmp_path / "b", [messages(0, 10)], own)
-    read = dict.fromkeys(_KEYS, 10)
+    read = {_KEYS[1]: 10, "ended": {_KEYS[0]: 10}}
     with served(tmp_path / "b") as other:
         with served(tmp_path / "a") as service:
             port = service.port
             reader = _reader(f"{at(service)}|{at(other)}")
             limit = reader.getDefaultReadLimit()
-            assert reader.latestOffset(read, limit) == read
+            assert reader.latestOffset(dict.fromkeys(_KEYS, 10), limit) == read
         assert reader.latestOffset(read, limit) == read, "the rows would come again"
         with served(tmp_path / "a", port):
             assert reader.latestOffset(read, limit) == read

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import attrs
 
-from pgm.archive.recording.rows import RowBuilder
+from pgm.archive.recording.rows import RowBuilder, batch_of
 from pgm.archive.service.collection import Archives
 from pgm.archive.service.service import RangeService
 from pgm.archive.session import RecordedSession
@@ -46,6 +46,15 @@ def archive(directory: Path, parts: Sequence[RowBuilder] | None = None, of: Reco
     with writing(directory) as add:
         for part in parts if parts is not None else [messages(0, 1000)]:
             add([part], of)
+    return directory
+
+
+def ended_archive(directory: Path, part: RowBuilder, of: RecordedSession = SESSION) -> Path:
+    """Return an archive with one batch, which ends its session."""
+    writer = ArchiveWriter(directory, FOR_EVER, lambda *_: None)
+    received = (part.received_us, part.received_us)
+    writer.append(of, batch_of(of, [part]), part.first, part.end, received, closes=True)
+    writer.close()
     return directory
 
 
