@@ -26,7 +26,7 @@ from pgm.spark.node_tls import NodeTls
 from pgm.spark.options import SourceOptions
 
 CORRUPT, DROPPED, BUSY = "PGM-ARCHIVE-CORRUPT", "PGM-ARCHIVE-DROPPED", "PGM-ARCHIVE-BUSY"
-DIRECTORY, TOKEN = "PGM-ARCHIVE-DIRECTORY", "PGM-ARCHIVE-TOKEN"
+DIRECTORY, TOKEN, BAD_REQUEST = "PGM-ARCHIVE-DIRECTORY", "PGM-ARCHIVE-TOKEN", "PGM-ARCHIVE-REQUEST"
 _REMEDIES = {BUSY: "try again later, or raise archive_client_streams there", TOKEN: "give the right tokenFile"}
 _START = "start it (pgm serve), correct its address, or name one that stands in for it: recorders = A|B"
 _ACTION_S = 10.0  # time limit of a call for holdings

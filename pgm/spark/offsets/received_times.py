@@ -16,7 +16,7 @@ from pgm.spark.filters import FilterBounds
 from pgm.spark.offsets.time_order import PacketTimes, ReadLimits, TimeCut, TimedBlock, cut_by_time
 from pgm.spark.options import SourceOptions
 from pgm.spark.ranges import RangeReader, SessionSpan, pieces_of
-from pgm.spark.recorders import RetrySchedule, ask, explained
+from pgm.spark.recorders import BAD_REQUEST, RetrySchedule, ask, explained
 from pgm.spark.sessions import SessionReplica
 
 _COLUMNS = ("sqn", "count", "received")
@@ -94,11 +94,20 @@ class ReceivedTimes:
         limits: ReadLimits,
         listed: _BlockList,
     ) -> None:
+        """Ask for the blocks of ranges. A request that the service refuses as too large is halved."""
         asked: dict[str, Any] = {
             "sessions": [_range_of(span, place) for span, place in places],
             **{name: limit for name, limit in attrs.asdict(limits).items() if limit is not None},
         }
-        answer = ask(self._options, location, ACTION_BLOCKS, asked)
+        try:
+            answer = ask(self._options, location, ACTION_BLOCKS, asked)
+        except RecorderRefused as error:
+            if error.service_code != BAD_REQUEST or len(places) == 1:
+                raise
+            half = len(places) // 2
+            for part in (places[:half], places[half:]):
+                self._ask(location, part, limits, listed)
+            return
         latest: dict[int, int] = {}
         for number, first, end, rows, low_us, high_us in answer["blocks"]:
             listed.blocks.append(TimedBlock(places[number][0].session.key, first, end, rows, low_us, high_us))
