@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime
 from decimal import Context, Decimal, InvalidOperation
@@ -80,8 +81,12 @@ def _integer(value: Any, kind: pa.DataType) -> int | None:
 
 
 def _float(value: Any, _: pa.DataType) -> float | None:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return float(value) if is_number else None
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return None
+    try:
+        return float(value)
+    except OverflowError:  # a whole number beyond the range
+        return math.inf if value > 0 else -math.inf
 
 
 def _text(value: Any, _: pa.DataType) -> str | None:
