@@ -118,16 +118,39 @@ def steps_of(text: str) -> list[Step]:
     return [step for _, step in lines_of(text)]
 
 
-def follow(lines: Sequence[Line | Step], calls: list[Call]) -> tuple[list[Call], Line | Step | None]:
-    """Return the calls of lines or steps, in order, and the first that does not follow; None if all follow."""
-    found: list[Call] = []
+def follow(steps: Sequence[Step], calls: list[Call]) -> Step | None:
+    """Return the first step that does not follow in the order of the calls; None if all follow."""
     remaining = iter(calls)
-    for line in lines:
-        call = next((call for call in remaining if line in (call.step, (call.depth, call.step))), None)
-        if call is None:
-            return found, line
-        found.append(call)
-    return found, None
+    return next((step for step in steps if all(call.step != step for call in remaining)), None)
+
+
+def follow_lines(lines: Sequence[Line], calls: list[Call]) -> tuple[list[Call], Line | None]:
+    """Return the calls of lines, in order, and the first line that does not follow; None if all follow.
+
+    A call follows only inside the call of the line above it, and below modules that the lines name. The calls of another
+    packet, an SPM for example, are skipped.
+    """
+    named = {file for _, (_, file, _) in lines}
+    found = _longest(lines, [call for call in calls if named.issuperset(call.above)], [], 0)
+    return found, (None if len(found) == len(lines) else lines[len(found)])
+
+
+def _longest(lines: Sequence[Line], calls: list[Call], found: list[Call], begin: int) -> list[Call]:
+    """Return the longest continuation of `found` by calls from a place on."""
+    longest = found
+    if len(found) == len(lines):
+        return longest
+    depth, step = lines[len(found)]
+    above = next((call for call in reversed(found) if call.depth < depth), None)
+    for place in range(begin, len(calls)):
+        call = calls[place]
+        if above is not None and above.ended < call.began:
+            break
+        if (call.depth, call.step) == (depth, step):
+            longest = max(longest, _longest(lines, calls, [*found, call], place + 1), key=len)
+            if len(longest) == len(lines):
+                break
+    return longest
 
 
 def figures_of(calls: list[Call]) -> Figures:
@@ -138,11 +161,6 @@ def figures_of(calls: list[Call]) -> Figures:
             steps += 1
             climbs += place > 0 and calls[place - 1].ended < call.began
     return Figures(steps, climbs, len({call.step[1] for call in calls}))
-
-
-def unnamed_modules(calls: list[Call]) -> set[str]:
-    """Return the modules between the listed functions that the list does not name."""
-    return {file for call in calls for file in call.above} - {call.step[1] for call in calls}
 
 
 def chapters(mark: str, text: str) -> dict[str, str]:
