@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -21,6 +22,11 @@ _CODED = re.compile(r"\b(PGM-[A-Z]+(?:-[A-Z]+)+): ([^\n]+)(?:\n\s*remedy: ([^\n]
 _QUERY_LOGGER = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
 # Spark's name of an error, such as [FAILED_READ_FILE.NO_HINT], and its meaning.
 _CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] [^\n]*")
+# Spark's words for an application that its master, or the lack of one, has ended.
+_ENDED = re.compile(
+    "All masters are unresponsive|Master removed our application|stopped SparkContext|SparkContext was shut down"
+)
+_MASTER_S = 10.0  # for a connection to a master: time for three repeats of the first packet
 _MIN_JAVA = 17  # that Spark 4 runs on
 _JAVA_S = 30.0  # time limit for the version of Java, on a busy machine
 
@@ -63,17 +69,18 @@ def start(
 
     The default is all cores of this machine. `settings` override ours. `quick` suits many small jobs, as in tests.
     Workers use the interpreter of this process. Raises `UsageError` if Java is missing, `ProcessError` if
-    Spark does not start.
+    Spark does not start: within 10 s without a listener at `master`, and after Spark's own 60 s with a silent one.
     """
     active = running()
     if active is not None:
         return active
     from pyspark.sql import SparkSession
 
+    master_url = master or os.environ.get("SPARK_MASTER", "local[*]")
+    _require_master(master_url)
     require_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    master_url = master or os.environ.get("SPARK_MASTER", "local[*]")
     builder = SparkSession.builder.appName(name).master(master_url)
     if master_url.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -89,13 +96,11 @@ def start(
 
 def start_fault(text: str) -> tuple[str, str]:
     """Return the reason and the remedy for the error of a session that does not start, by the text of the error."""
-    if "stopped SparkContext" in text:  # Spark ends its context after a minute without a master
+    if _ENDED.search(text):  # Spark ends its context after a minute without a master
         return "the master does not answer", "check the address, and that this host reaches a running master there"
     if "JAVA_GATEWAY_EXITED" in text:
         return "Java ended before Spark began", "write the master as local[*] or spark://HOST:PORT"
-    lines = text.strip().splitlines()
-    cause = next((line[2:] for line in lines if line.startswith(": ")), lines[0])  # Py4J names its own call before
-    return cause, "check the master and Java"
+    return _problem(text), "check the master and Java"
 
 
 @contextlib.contextmanager
@@ -116,9 +121,14 @@ def told_plainly() -> Iterator[None]:
         coded = _CODED.search(text)
         if coded is not None:
             raise QueryFailed(coded[2], failure=coded[1], remedy=coded[3] or "") from None
+        ended = _ENDED.search(text)
+        if ended is not None:
+            raise ProcessError(
+                f"Spark has ended before its jobs: {ended[0]}", remedy="look for the reason in the log of the master"
+            ) from error
         condition = _CONDITION.search(text)
         raise ProcessError(
-            f"Spark cannot do this: {condition[0] if condition else text.partition(os.linesep)[0]}",
+            f"Spark cannot do this: {condition[0] if condition else _problem(text)}",
             remedy="a file named here is incomplete or no telemetry: remove it",
         ) from error
 
@@ -137,6 +147,32 @@ def _no_stacks() -> Iterator[None]:
         yield
     finally:
         log4j.core.config.Configurator.setLevel(_QUERY_LOGGER, level)
+
+
+def _problem(text: str) -> str:
+    """Return the line of an error that has a meaning. The first line of py4j names its own call."""
+    lines = text.strip().splitlines()
+    return next((line.removeprefix(": ") for line in lines if line.startswith(": ")), lines[0])
+
+
+def _require_master(url: str) -> None:
+    """Raise `ProcessError` if no master of a standalone cluster accepts a connection. Spark needs 60 s to tell that."""
+    if not url.startswith("spark://"):
+        return
+    problems = []
+    for address in url.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        if not port.isdecimal():
+            return  # Spark refuses such an address at once
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_MASTER_S).close()
+        except OSError as error:
+            problems.append(f"{address}: {error.strerror or error}")
+        else:
+            return
+    raise ProcessError(
+        f"no Spark master answers at {', '.join(problems)}", remedy="start the master, or correct its address"
+    )
 
 
 def require_java() -> None:

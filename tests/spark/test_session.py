@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from pgm.errors import UsageError
 from pgm.figures import gilbert_elliott as fit
 from pgm.spark import session
 from pgm.spark.jobs import events
+from tests.cli.command import invoked
+
+_FILE = "deploy/topologies/lossy-hall.toml"
 
 
 def test_no_java(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,3 +72,25 @@ def test_a_link_that_loses_nothing_or_all() -> None:
     assert fit.gilbert_elliott(1000, 0, {1: 0, 2: 0, 4: 0, 8: 0}).is_lossless
     assert fit.gilbert_elliott(0, 0, {1: 0, 2: 0, 4: 0, 8: 0}).is_lossless
     assert fit.gilbert_elliott(10, 10, {1: 9, 2: 8, 4: 6, 8: 2}).loss == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("sim", _FILE, "--messages", "10", "--parts", "2", "--spark"),
+        ("tune", _FILE, "--messages", "20", "--size", "100", "--out", "TMP/tuned.toml", "--master"),
+        ("report", "TMP", "--out", "TMP/report.html", "--master"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_dead_master_ends_a_command_in_one_line(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "running", lambda: None)  # else the session of other tests is used
+    with socket.socket() as unheard:
+        unheard.bind(("127.0.0.1", 0))  # without listen, so connections are refused
+        address = "{}:{}".format(*unheard.getsockname())
+        done = invoked(*(one.replace("TMP", str(tmp_path)) for one in words), f"spark://[::1]:1,{address}")
+    says = f"no Spark master answers at [::1]:1: Connection refused, {address}: Connection refused"
+    assert (done.code, done.out) == (1, ""), done
+    assert done.err.endswith(f"pgm: {says}\n  remedy: start the master, or correct its address\n"), done.err
