@@ -151,7 +151,7 @@ def _no_stacks() -> Iterator[None]:
 
 def _problem(text: str) -> str:
     """Return the line of an error that has a meaning. The first line of py4j names its own call."""
-    lines = text.strip().splitlines()
+    lines = text.strip().splitlines() or [text]
     return next((line.removeprefix(": ") for line in lines if line.startswith(": ")), lines[0])
 
 
