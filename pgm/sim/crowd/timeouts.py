@@ -15,7 +15,8 @@ class CrowdTimeouts:
     """One timeout for each member, ns. The values are those of `ResponseTimeout`."""
 
     def __init__(self, count: int, floor_ns: int, ceiling_ns: int, least_ns: int) -> None:
-        self.floor_ns, self._ceiling_ns, self._least_ns = floor_ns, ceiling_ns, least_ns
+        self.floor_ns, self._least_ns = floor_ns, least_ns
+        self._ceiling_ns: Times = np.full(count, ceiling_ns, np.int64)
         self._by_member: dict[int, ResponseTimeout] = {}
         self._ivl: Times = np.full(count, floor_ns, np.int64)  # of each member now
 
@@ -26,15 +27,19 @@ class CrowdTimeouts:
     def _of(self, member: int) -> ResponseTimeout:
         timeout = self._by_member.get(member)
         if timeout is None:
-            timeout = self._by_member[member] = ResponseTimeout(self.floor_ns, self._ceiling_ns, self._least_ns)
+            timeout = self._by_member[member] = ResponseTimeout(
+                self.floor_ns, int(self._ceiling_ns[member]), self._least_ns
+            )
         return timeout
 
-    def close(self) -> None:
-        """Lower the upper bound to `floor_ns`, because the source closes."""
-        self._ceiling_ns = self.floor_ns
-        for member, timeout in self._by_member.items():
-            timeout.change(self.floor_ns, self._ceiling_ns, self._least_ns)
-            self._ivl[member] = timeout.ivl_ns
+    def close(self, members: Members) -> None:
+        """Lower the upper bound of some members to `floor_ns`, because their source closes."""
+        self._ceiling_ns[members] = self.floor_ns
+        for member in members.tolist():
+            timeout = self._by_member.get(member)
+            if timeout is not None:
+                timeout.change(self.floor_ns, self.floor_ns, self._least_ns)
+                self._ivl[member] = timeout.ivl_ns
 
     def retries(self, members: Members) -> Times:
         """Return the current wait of each of some members as a number of `floor_ns`."""
