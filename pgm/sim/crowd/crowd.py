@@ -64,13 +64,12 @@ class CrowdContext:
 
 @attrs.define
 class _Session:
-    """Session that the members receive: its first sqn, the path of requests, and whether its source closes."""
+    """Session that the members receive: its first sqn, and the path of requests."""
 
     tsi: Tsi
     data_port: int
     first: int
     path_nla: Nla
-    is_closing: bool = False
 
 
 def _are_distinct(members: Members) -> bool:
@@ -101,6 +100,24 @@ class _Piece:
         return data.type is own.type and data.tsi == own.tsi and not data.options and own.count <= ahead <= HALF
 
 
+@attrs.define
+class _Member:
+    """Member as the sender of a train: trains of one instant go in the order of their senders' names."""
+
+    crowd: Crowd
+    name: str
+    may_share_address = True
+
+    @property
+    def host(self) -> str:
+        """Return the name of the crowd."""
+        return self.crowd.name
+
+    def hear(self, train: Train, channel: Channel, peer: Nla) -> None:
+        """Take a train as the crowd."""
+        self.crowd.hear(train, channel, peer)
+
+
 class Crowd:
     """Station on a segment that stands for all members of a crowd."""
 
@@ -120,6 +137,7 @@ class Crowd:
         self._losses = CrowdLosses(links, seat.impairment.loss, 4 * context.expected)
         self._rngs = [seeded(seed, plan.name_of(member), "core", "0") for member in range(plan.count)]
         self._may_ask = np.zeros(plan.count, np.bool_)  # members that have heard an SPM
+        self._is_closing = np.zeros(plan.count, np.bool_)  # members that have heard that the source closes
         self._flags = np.zeros(plan.count, np.bool_)  # all False between two uses
         self._end: Times = np.zeros(plan.count, np.int64)  # one more than the newest sqn that each member knows
         self._shared_end: Times = np.full(plan.count, -NEVER, np.int64)
@@ -194,17 +212,21 @@ class Crowd:
             self._draw(member)
         self._may_ask |= heard
         self._reveal(unwrap(spm.lead, int(self._end.max())) + 1, lost_by, now_ns)
-        if not session.is_closing and find(spm.options, Fin) is not None:
-            session.is_closing = True
-            self._close(now_ns)
+        if find(spm.options, Fin) is not None:
+            told = ~self._is_closing
+            told[lost_by] = False
+            if told.any():
+                self._is_closing |= told
+                self._close(told, now_ns)
 
-    def _close(self, now_ns: int) -> None:
-        """Shorten every wait to its lower bound, as receivers do when their source closes."""
+    def _close(self, told: npt.NDArray[np.bool_], now_ns: int) -> None:
+        """Shorten every wait of some members to its lower bound, as receivers do when their source closes."""
         missing = self._missing
         for timeouts in (self._ncf, self._data):
-            timeouts.close()
-        is_promised = missing.state == WAIT_DATA
-        for chosen, timeouts in ((~is_promised).nonzero()[0], self._ncf), (is_promised.nonzero()[0], self._data):
+            timeouts.close(told.nonzero()[0])
+        is_told, is_promised = told[missing.member], missing.state == WAIT_DATA
+        for of_state, timeouts in (~is_promised, self._ncf), (is_promised, self._data):
+            chosen = (is_told & of_state).nonzero()[0]
             sooner = now_ns + timeouts.ivl(missing.member[chosen])
             missing.deadline[chosen] = np.minimum(missing.deadline[chosen], sooner)
 
@@ -482,7 +504,8 @@ class Crowd:
 
     def _send(self, member: int, packet: bytes, now_ns: int) -> None:
         segment = self._segment_of(member)
-        attachment = Attachment(self, segment, self._egress, self.attachment.ingress)
+        sender = _Member(self, self.plan.name_of(member))
+        attachment = Attachment(sender, segment, self._egress, self.attachment.ingress)
         parent, train = self._parents[0], Train.of(packet)
         self._context.log.add_send(self.name, control(segment, packet, to=parent), train)
         self._context.network.leave(attachment, parent, train, now_ns)

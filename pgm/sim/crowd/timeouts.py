@@ -42,14 +42,12 @@ class CrowdTimeouts:
                 self._ivl[member] = timeout.ivl_ns
 
     def retries(self, members: Members) -> Times:
-        """Return the current wait of each of some members as a number of `floor_ns`."""
-        numbers: Times = np.maximum(1, self.ivl(members) // self.floor_ns)
-        return numbers
+        """Return how many retries the present wait of each of some members counts for."""
+        return np.array([self._of(member).retries for member in members.tolist()], np.int64)
 
     def retries_worth(self, members: Members) -> npt.NDArray[np.float64]:
         """Return `retries` of each of some members, as a fraction for a wait shorter than `floor_ns`."""
-        worth: npt.NDArray[np.float64] = np.minimum(1.0, self.ivl(members) / self.floor_ns) * self.retries(members)
-        return worth
+        return np.array([self._of(member).retries_worth for member in members.tolist()], np.float64)
 
     def answered(self, members: Members, took_ns: Times, is_repeated: npt.NDArray[np.bool_], times: int = 1) -> Members:
         """Note `times` answers for each of some members, all different. Return those whose first answers these are."""

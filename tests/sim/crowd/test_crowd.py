@@ -99,15 +99,28 @@ def test_elements_send_to_the_model_what_they_send_to_cores(tmp_path: Path) -> N
     assert relay.total("rdata_packets") > 100
 
 
-@pytest.mark.parametrize("least", ["1ms", "1700us"])
-def test_models_and_cores_measure_the_same_answers(tmp_path: Path, least: str) -> None:
-    """Many losses are adjacent, and low bounds let every measured answer count. Repairs come after 1 ms at the soonest."""
-    file = tmp_path / "tree.toml"
+def _tree_with_short_waits(least: str) -> str:
+    """Return a tree with many adjacent losses, and with low bounds of waits, so that every measured answer counts."""
     timers = f'nak_rpt_ivl = "1ms", nak_rdata_ivl = "5ms", nak_rdata_min_ivl = "{least}", rdata_ignore_ivl = "300us"'
-    tree = subnets(1, 20, loss="10%")
-    file.write_text(tree.replace('"lan"', f'"lan"\nparameters = {{ {timers}, nak_data_retries = 10000 }}', 1))
+    parameters = f"parameters = {{ {timers}, nak_data_retries = 10000 }}"
+    return subnets(1, 20, loss="10%").replace('"lan"', f'"lan"\n{parameters}', 1)
+
+
+@pytest.mark.parametrize("least", ["1ms", "1700us"])  # repairs come after 1 ms at the soonest
+def test_models_and_cores_measure_the_same_answers(tmp_path: Path, least: str) -> None:
+    file = tmp_path / "tree.toml"
+    file.write_text(_tree_with_short_waits(least))
     load = Load(messages=10_000, size=200, rate=20_000)
     relay = _relay_of_both(file, "relay-1", load, SECOND + 60 * MILLISECOND)
+    assert relay.total("nak_packets_in") > 100
+
+
+def test_models_and_cores_hasten_when_the_source_closes(tmp_path: Path) -> None:
+    """Members that lose the first SPM with the end hasten later. The run ends before cores request SPMs."""
+    file = tmp_path / "tree.toml"
+    file.write_text(_tree_with_short_waits("1700us"))
+    load = Load(messages=600, size=200, rate=20_000)
+    relay = _relay_of_both(file, "relay-1", load, SECOND + 31 * MILLISECOND)
     assert relay.total("nak_packets_in") > 100
 
 
