@@ -63,6 +63,7 @@ def export(archives: Archives, target: Path | None, as_json: bool, options: dict
             remedy="as in: pgm archive export archive --to parquet table",
         )
     parameters = parameters_of(options["overrides"] or (), PARAMETERS, "an export")
+    _require_no_archive(target, archives)
     store = _store(target, options)
     try:
         result = _run(archives, store, parameters, options)
@@ -74,6 +75,14 @@ def export(archives: Archives, target: Path | None, as_json: bool, options: dict
     else:
         _print(result)
     return 0
+
+
+def _require_no_archive(target: Path, archives: Archives) -> None:
+    """Check that the folder of a table lies in no archive. Raises `UsageError`."""
+    folder = target.resolve()
+    held = {reader.directory.resolve() for reader in archives.readers}
+    if folder == archives.directory.resolve() or held & {folder, *folder.parents}:
+        raise UsageError(f"{target} holds the archive itself", remedy="name another folder for the table")
 
 
 def _store(target: Path, options: dict[str, Any]) -> TableStore:

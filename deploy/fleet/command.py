@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ import click
 
 from deploy.report.command import require_spark, spark_session
 from deploy.terminal.options import FOLDER, PATH, option
-from deploy.terminal.output import command, print_json, warn
+from deploy.terminal.output import command, print_json, remedy, warn
 from pgm.errors import ProcessError, UsageError
 from pgm.figures.minutes import NO_LIMITS, Limits
 from pgm.fleet.hosts import hosts_of
@@ -20,6 +20,7 @@ from pgm.topology.load import load_checked
 from pgm.topology.model import Topology
 from pgm.topology.node_plan import NodePlan
 from pgm.topology.plan import plan_all
+from pgm.topology.problems import joined
 from pgm.units import SECOND, parse_duration
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ def _tables(
         raise UsageError("--out is missing", remedy="name a folder for the tables: --out tables")
     where, limits = _where(sources, **files)
     late_s = max(1, parse_duration(late) // SECOND)
+    warn_of_away(where)
     with spark_session("pgm fleet", master) as spark:
         from pgm.spark import fleet_tables, register
         from pgm.spark.fleet.findings import Findings
@@ -107,6 +109,19 @@ def _tables(
         findings.look()
         if once and not findings.tables.files("nodes"):
             warn(f"no minute is over yet: the newest event must be {late} later than the end of a minute")
+
+
+def warn_of_away(where: Mapping[str, str]) -> None:
+    """Warn of the places of event logs that do not answer now. Raises `PlaceAway` for a file that cannot be read."""
+    require_spark()
+    from pgm.spark.fleet.options import read_options
+    from pgm.spark.fleet.places import places_of, survey
+
+    places = places_of(read_options(where)).values()
+    away = survey(places).away
+    if away:
+        warn(f"{len(away)} of {len(places)} places do not answer: {joined(away.values(), most=3)}")
+        remedy("run pgm agent FILE on each host; events of a place are read when the place answers again")
 
 
 def _wait(query: Any) -> None:

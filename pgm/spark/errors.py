@@ -5,20 +5,20 @@ from __future__ import annotations
 from pgm.errors import PgmError, UsageError
 
 
-class _CodedError(PgmError):
+class CodedError(PgmError):
     """Error whose text begins with its code."""
 
     def __str__(self) -> str:
         return f"{self.code}: {super().__str__()}"
 
 
-class BadOption(_CodedError, UsageError):
+class BadOption(CodedError, UsageError):
     """Option of the data source that does not exist or cannot be read."""
 
     code = "PGM-SPARK-OPTION"
 
 
-class RecorderDown(_CodedError):
+class RecorderDown(CodedError):
     """Range service that does not answer, while no other service has the rows."""
 
     code = "PGM-SPARK-RECORDER"
@@ -36,7 +36,7 @@ class TlsMismatch(RecorderDown):
     code = "PGM-SPARK-TLS"
 
 
-class RecorderRefused(_CodedError):
+class RecorderRefused(CodedError):
     """Range service that answered with an error. `service_code` is the code of that error."""
 
     code = "PGM-SPARK-RECORDER"
@@ -52,25 +52,25 @@ class DirectoryLost(RecorderRefused):
     code = "PGM-SPARK-DIRECTORY"
 
 
-class DataLoss(_CodedError):
+class DataLoss(CodedError):
     """Rows of a query that are no longer held, or cannot be read."""
 
     code = "PGM-SPARK-DATA-LOSS"
 
 
-class NoReplicas(_CodedError):
+class NoReplicas(CodedError):
     """Copies of one session whose sqns cannot be compared."""
 
     code = "PGM-SPARK-REPLICAS"
 
 
-class PublishFailed(_CodedError):
+class PublishFailed(CodedError):
     """Rows that could not be published."""
 
     code = "PGM-SPARK-PUBLISH"
 
 
-class QueryFailed(_CodedError):
+class QueryFailed(CodedError):
     """Query of Spark that ended with an error of this project, whose code it has."""
 
     def __init__(self, message: str, *, failure: str, remedy: str = "") -> None:

@@ -127,9 +127,11 @@ def told_plainly() -> Iterator[None]:
                 f"Spark has ended before its jobs: {ended[0]}", remedy="look for the reason in the log of the master"
             ) from error
         condition = _CONDITION.search(text)
+        told = condition[0] if condition else _problem(text)
+        is_file = any(word in told for word in ("READ_FILE", "INFER_SCHEMA"))
         raise ProcessError(
-            f"Spark cannot do this: {condition[0] if condition else _problem(text)}",
-            remedy="a file named here is incomplete or no telemetry: remove it",
+            f"Spark cannot do this: {told}",
+            remedy="a file named here is incomplete or no telemetry: remove it" if is_file else "",
         ) from error
 
 

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 import attrs
 
+from pgm.archive.errors import TableError
 from pgm.archive.session import MESSAGES, OPENED, companion_tsi
 from pgm.archive.tables.files import TableFile
 from pgm.archive.tables.reading import files_of, recent_table
@@ -90,10 +91,13 @@ def sessions_of(survey: Survey, options: SourceOptions) -> dict[str, ArchivedSes
 
 
 def _of_table(options: SourceOptions) -> list[ServiceExtent]:
-    """Return the chosen sessions of the table of former rows. Raises `BadOption`, `TableError`."""
+    """Return the chosen sessions of the table of former rows. Raises `BadOption`."""
     if options.history is None:
         return []
-    content = recent_table(Path(options.history))
+    try:
+        content = recent_table(Path(options.history))
+    except TableError as error:
+        raise BadOption(f"option history: {error.message}", remedy=error.remedy) from None
     if content.state.copies != EACH:
         raise BadOption(
             f"option history: {options.history} has joined recordings, whose rows belong to no recorder",

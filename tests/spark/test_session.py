@@ -7,9 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
 
 from deploy.report.command import require_spark
-from pgm.errors import UsageError
+from pgm.errors import ProcessError, UsageError
 from pgm.figures import gilbert_elliott as fit
 from pgm.spark import session
 from pgm.spark.jobs import events
@@ -54,6 +55,20 @@ def test_start_fault_names_the_cause(text: str, reason: str, remedy: str) -> Non
     told, advice = session.start_fault(text)
     assert told.startswith(reason)
     assert remedy in advice
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("[FAILED_READ_FILE.CANNOT_READ_FILE_FOOTER] Could not read footer for file: a.parquet.", "incomplete"),
+        ("[PARSE_SYNTAX_ERROR] Syntax error at or near 'string'. SQLSTATE: 42601", ""),
+    ],
+)
+def test_told_plainly_blames_only_unreadable_files(text: str, remedy: str) -> None:
+    with pytest.raises(ProcessError, match=r"Spark cannot do this: \[") as told, session.told_plainly():
+        raise PySparkException(text)
+    assert remedy in told.value.remedy
+    assert bool(told.value.remedy) == bool(remedy)
 
 
 def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:

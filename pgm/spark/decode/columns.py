@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Iterator
 
@@ -17,6 +18,44 @@ DECODE_ERROR = "decode_error"
 
 # One column of a schema's text: a name, plain or between backticks, and everything up to a comma outside of brackets.
 _NAME = re.compile(r"\s*(?:`((?:[^`]|``)+)`|(\w+))\s*(?=[\s:])")
+_TYPES = frozenset(
+    [
+        "array",
+        "bigint",
+        "binary",
+        "boolean",
+        "byte",
+        "char",
+        "character",
+        "date",
+        "dec",
+        "decimal",
+        "double",
+        "float",
+        "geography",
+        "geometry",
+        "int",
+        "integer",
+        "interval",
+        "long",
+        "map",
+        "numeric",
+        "real",
+        "short",
+        "smallint",
+        "string",
+        "struct",
+        "time",
+        "timestamp",
+        "timestamp_ltz",
+        "timestamp_ntz",
+        "tinyint",
+        "varchar",
+        "variant",
+        "void",
+    ]
+)
+_TYPE = re.compile(r"\w*")
 _OPENING, _CLOSING, _QUOTES = "<(", ">)", "'\"`"
 
 
@@ -75,7 +114,15 @@ def ddl_fields(ddl: str) -> Iterator[tuple[str, str]]:
                 f"{part.strip()!r} is no field of option decodeSchema",
                 remedy='write name and type of each: "symbol STRING, price DOUBLE"',
             )
-        yield (match[1] or match[2]).replace("``", "`"), kind
+        name = (match[1] or match[2]).replace("``", "`")
+        word = kind[: _TYPE.match(kind).end()].lower()  # type: ignore[union-attr]  # the pattern matches no letter, too
+        if word not in _TYPES:
+            meant = difflib.get_close_matches(word, sorted(_TYPES), n=1)
+            raise BadOption(
+                f"option decodeSchema: the field {name} has the type {kind!r}, which Spark has not",
+                remedy=f"did you mean {meant[0].upper()}?" if meant else "choose one such as STRING, DOUBLE, BIGINT",
+            )
+        yield name, kind
 
 
 def _parts(text: str) -> Iterator[str]:

@@ -18,6 +18,7 @@ import attrs
 import pyarrow as pa
 
 from pgm.errors import PgmError
+from pgm.spark.errors import CodedError
 from pgm.spark.fleet.options import FleetOptions
 from pgm.telemetry.events import FIRST_ROW
 from pgm.telemetry.log_files import EVENTS_PATH, ROWS_PATH, EventFolder, LogState, states_of
@@ -28,7 +29,7 @@ _MOST_LOGS = 16_384  # of one place
 _DENIED = 401
 
 
-class PlaceAway(PgmError):
+class PlaceAway(CodedError):
     """Agent or folder that does not answer."""
 
     code = "PGM-SPARK-FLEET"

@@ -243,8 +243,8 @@ class FleetReader(DataSourceReader):
         """Return the partitions. Raises `PlaceAway` if a place does not answer."""
         found = survey(places_of(self._options).values())
         if found.away:
-            place, reason = next(iter(found.away.items()))
-            raise PlaceAway(f"{place}: {reason}", remedy="a batch needs all places: leave this one out, or start it")
+            reason = next(iter(found.away.values()))
+            raise PlaceAway(reason, remedy="a batch needs all places: leave this one out, or start it")
         spans = [LogSpan(place, state.name, state.first, state.next) for place, state in found.logs.values()]
         at_us = max((state.newest_us for _, state in found.logs.values()), default=0)
         return pieces_of(sorted(spans, key=lambda span: span.log), (), None, at_us)

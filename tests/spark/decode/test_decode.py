@@ -90,6 +90,8 @@ def test_json_and_arrow_values_become_the_same_columns(spark_pgm: SparkSession, 
             "field Count, and the rows have.*decodePrefix",
         ),
         ({"decode": "cbor", "decodeSchema": "symbol STRING, price"}, "'price' is no field"),
+        ({"decode": "cbor", "decodeSchema": "symbol STRIN"}, "field symbol has the type 'STRIN'.*did you mean STRING"),
+        ({"decode": "cbor", "decodeSchema": "symbol 7"}, "field symbol has the type '7'.*choose one such as STRING"),
     ],
 )
 def test_refused_options_name_the_remedy(options: dict[str, str], told: str) -> None:

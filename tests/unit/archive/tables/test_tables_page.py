@@ -77,6 +77,8 @@ def test_export_tells_of_wrong_options() -> None:
     invoked("archive", "export", "archives", "--to", "parquet", "t", "--table", "a.b").complains(2, "--table")
     invoked("archive", "export", "archives", "--to", "iceberg", "t", "--table", "a").complains(1, "names no table")
     invoked("archive", "export", "archives", "--to", "parquet", "t", "--set", "x=1").complains(2, "table_commit_bytes")
+    for target in ("archives", "archives/subnet-1", "archives/subnet-1/t"):
+        invoked("archive", "export", "archives", "--to", "parquet", target).complains(2, f"{target} holds the archive")
     invoked("archive", "ls", "archives", "t").complains(2, "the second folder")
     invoked("archive", "ls", "archives", "--compact").complains(2, "--compact")
     assert small().table_commit_bytes > SMALL.table_commit_bytes
