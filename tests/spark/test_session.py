@@ -106,6 +106,8 @@ def test_dead_master_ends_a_command_in_one_line(
         unheard.bind(("127.0.0.1", 0))  # without listen, so connections are refused
         address = "{}:{}".format(*unheard.getsockname())
         done = invoked(*(one.replace("TMP", str(tmp_path)) for one in words), f"spark://[::1]:1,{address}")
-    says = f"no Spark master answers at [::1]:1: Connection refused, {address}: Connection refused"
     assert (done.code, done.out) == (1, ""), done
-    assert done.err.endswith(f"pgm: {says}\n  remedy: start the master, or correct its address\n"), done.err
+    message, remedy = done.err.splitlines()[-2:]
+    assert message.startswith("pgm: no Spark master answers at [::1]:1: ")  # the reason depends on IPv6 here
+    assert message.endswith(f", {address}: Connection refused")
+    assert remedy == "  remedy: start the master, or correct its address"
