@@ -481,6 +481,13 @@ def front_line(result: SearchResult) -> str:
     )
 
 
+def search_line(result: SearchResult) -> str:
+    """Return a sentence about the two halves of the search, which tells how much the luck of a search matters."""
+    if result.other.candidate == result.best.candidate:
+        return "both halves of the search chose the same timers"
+    return f"the other half of the search, with other candidates, found timers with a score of {result.other}"
+
+
 def _shape_lines(result: SearchResult) -> list[str]:
     return [
         f"one more repairer on segment {segment}: mean wait {score.outcome.mean_ms:.1f} ms, 99 % within {score.outcome.p99_ms:.0f} ms, "
@@ -550,6 +557,7 @@ def _head(
         f"Comparison with the original file over {best.runs} simulations with seeds of their own; ± is an interval of 95 %:",
         *(f"  {line}" for line in _compared(best, result.file)),
         *(f"Score of {beside} {score}." for score in result.known),
+        search_line(result),
         f"The longest repair took {best.outcome.worst_ms / 1000:.2g} s.",
         *cache_lines(result),
         *_shape_lines(result),
@@ -617,6 +625,7 @@ def _as_json(result: SearchResult, usage: CoreUsage, seconds: float, out: Path) 
     return {
         "file": _score_json(result.file),
         "best": _score_json(result.best),
+        "other_half": _score_json(result.other),
         "finals": [_score_json(score) for score in result.finals],
         "beside": [_score_json(score) for score in result.known],
         "shapes": [{"segment": segment, **_score_json(score)} for segment, score in result.shapes],
@@ -640,7 +649,7 @@ def _print(
         terminal.print(comparison(result, file, beside, terminal.width))
         terminal.print()
     compared = _compared(result.best, result.file)
-    for line in (*compared, front_line(result), *cache_lines(result), *_shape_lines(result)):
+    for line in (*compared, search_line(result), front_line(result), *cache_lines(result), *_shape_lines(result)):
         print(line)
     print(f"{usage.runs:,} simulations in {seconds:.0f} s, with {100 * usage.share:.0f} % of {usage.cores} cores")
     warn(f"wrote {out} and {picture}; to print the tree: pgm plan {out}")

@@ -2,10 +2,14 @@
 
 All candidates of a round, and the original file, run with the same seeds and thus the same losses. New seeds prove the choice:
 a candidate that is the best of several by the same seeds looks better than it is. One seed determines the whole search.
+
+The candidates form two halves: parents and children are of the same half. The better half gives the choice. The difference to the best
+of the other half tells how much the luck of a search matters.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Callable, Sequence
@@ -24,7 +28,7 @@ from pgm.units import MILLISECOND
 # Shares of the runs; the finalists get the rest.
 _FIRST_SHARE, _SECOND_SHARE, _SHAPE_SHARE, _CACHE_SHARE = 0.4, 0.27, 0.08, 0.08
 _FIRST_SEEDS, _SECOND_SEEDS, _LEAST_SEEDS, _LEAST_PROOF_SEEDS = 2, 4, 4, 8
-_PARENTS = 12
+_PARENTS = 12  # at most; half of the second round are their children, or more
 _FINALISTS = 6
 _PROOF_PART = 1 / 2  # of the runs of the finalists, for the proof of the best one
 _MOST_PROOFS = 3  # finalists that are tried until one is clearly better than the file
@@ -36,17 +40,24 @@ _AS_GOOD = 1.02  # largest score of a cache that counts as sufficient
 class SearchResult:
     """Result of a search. `tried` has all candidates of the first rounds; `finals` ran over the same seeds.
 
-    `file`, `best` and `known`, the candidates that the caller required, ran over the seeds of the proof. `caches` are scored relative
-    to the best candidate with the caches of the file, the largest first.
+    `file`, `best`, `other` and `known` ran over the seeds of the proof: the choice, the best of the half of the search that the choice is
+    not from, and the candidates that the caller required. `caches` are scored relative to the best candidate with the caches of
+    the file, the largest first.
     """
 
     file: Score
     best: Score
+    other: Score
     finals: list[Score]
     tried: list[Score]
     shapes: list[tuple[str, Score]]
     caches: list[Score]
     known: list[Score] = attrs.field(factory=list)
+
+    @property
+    def spread(self) -> float:
+        """Return the difference between the scores of the two halves; that to the file if the other half is worse than the file."""
+        return abs(min(1.0, self.other.value) - self.best.value)
 
     @property
     def least_cache(self) -> int:
@@ -77,51 +88,48 @@ class TimerSearch:
         `known` are candidates that must be in the first round and among the finals.
         """
         rng = random.Random(self.seed)
-        first = max(_PARENTS, int(self.runs * _FIRST_SHARE / _FIRST_SEEDS))
+        base = list(dict.fromkeys([Candidate(), *known]))
         self.say("random settings")
-        drawn = [
-            Candidate(),
-            *known,
-            *(self._sound(lambda: draw(rng, self.parameters)) for _ in range(first - 1 - len(known))),
-        ]
-        tried = self._round(drawn, _FIRST_SEEDS, 1)
-        parents = [score.candidate for score in sorted(tried, key=lambda score: score.value)[:_PARENTS]]
+        first = max(_PARENTS, int(self.runs * _FIRST_SHARE / _FIRST_SEEDS)) // 2
+        halves = [[self._sound(lambda: draw(rng, self.parameters)) for _ in range(first)] for _ in range(2)]
+        tried = self._round([*base, *itertools.chain(*halves)], _FIRST_SEEDS, 1)
         self.say("neighbours of the best")
-        second = max(_PARENTS, int(self.runs * _SECOND_SHARE / _SECOND_SEEDS))
-        children = [self._child(rng, parents[index % len(parents)]) for index in range(second - len(parents) - 1)]
-        better = self._round([Candidate(), *parents, *children], _SECOND_SEEDS, 2)
-        ranked = sorted(better, key=lambda score: score.value)
-        finalists = list(dict.fromkeys(score.candidate for score in ranked[:_FINALISTS]))
+        second = max(_PARENTS, int(self.runs * _SECOND_SHARE / _SECOND_SEEDS)) // 2
+        parents = [_best(tried, [*base, *half], min(_PARENTS, second) // 2) for half in halves]
+        halves = [[*half, *self._children(rng, half, second - len(half))] for half in parents]
+        better = self._round([*base, *itertools.chain(*halves)], _SECOND_SEEDS, 2)
         self.say("finalists")
         has_caches = any(node.role is Role.REPAIRER for node in self.topology.nodes.values())
         reserved = (_SHAPE_SHARE if shapes else 0) + (_CACHE_SHARE if has_caches else 0)
         remaining = self.runs * (1 - _FIRST_SHARE - _SECOND_SHARE - reserved)
-        finals_of = list(dict.fromkeys([Candidate(), *known, *finalists]))
-        seeds = max(_LEAST_SEEDS, int(remaining * (1 - _PROOF_PART) / len(finals_of)))
-        finals = self._round(finals_of, seeds, 3)
-        file, best, required = self._proved(finals, known, int(remaining * _PROOF_PART))
+        finalists = [_best(better, half, _FINALISTS // 2) for half in halves]
+        last = list(dict.fromkeys([*base, *itertools.chain(*finalists)]))
+        finals = self._round(last, max(_LEAST_SEEDS, int(remaining * (1 - _PROOF_PART) / len(last))), 3)
+        file, best, other, *required = self._proved(base, finals, finalists, int(remaining * _PROOF_PART))
         caches = self._caches(best) if has_caches else []
-        return SearchResult(
-            file, best, finals, [*tried, *better], self._shapes(shapes, best.candidate), caches, required
-        )
+        of_shapes = self._shapes(shapes, best.candidate)
+        return SearchResult(file, best, other, finals, [*tried, *better], of_shapes, caches, required)
 
     def _proved(
-        self, finals: Sequence[Score], known: Sequence[Candidate], runs: int
-    ) -> tuple[Score, Score, list[Score]]:
-        """Return the scores of the file, the choice and the required candidates, over seeds that no choice depends on.
+        self, base: Sequence[Candidate], finals: Sequence[Score], halves: Sequence[Sequence[Candidate]], runs: int
+    ) -> list[Score]:
+        """Return the scores of the file, the choice, the best of the other half, and the further candidates of `base`.
 
-        The choice is the best finalist that is clearly better than the file, else the file.
+        Their seeds are new. The choice is the best finalist that is clearly better than the file there, else the file.
         """
         self.say("proof of the choice")
-        required = list(dict.fromkeys([Candidate(), *known]))
-        seeds = max(_LEAST_PROOF_SEEDS, runs // (len(required) + 1))
-        ranked = sorted((score for score in finals[1:] if score.value < 1), key=lambda score: score.value)
-        for tried in [*ranked[:_MOST_PROOFS], finals[0]]:
-            scores = self._round([*required, tried.candidate], seeds, 6)
-            best = next(score for score in scores if score.candidate == tried.candidate)
-            if best.is_clearly_better:
+        seeds = max(_LEAST_PROOF_SEEDS, runs // (len(base) + 2))
+        ranked = [score.candidate for score in sorted(finals, key=lambda score: score.value) if score.value < 1]
+        for choice in [*ranked[:_MOST_PROOFS], base[0]]:
+            others = [half for half in halves if choice not in half]
+            other = _best(finals, others[0], 1)[0] if others else choice
+            found = {score.candidate: score for score in self._round([*base, choice, other], seeds, 6)}
+            if found[choice].is_clearly_better:
                 break
-        return scores[0], best, scores[1 : len(required)]
+        return [found[one] for one in (base[0], choice, other, *base[1:])]
+
+    def _children(self, rng: random.Random, parents: Sequence[Candidate], number: int) -> list[Candidate]:
+        return [self._child(rng, parents[index % len(parents)]) for index in range(number)]
 
     def _sound(self, make: Callable[[], Candidate]) -> Candidate:
         return sound(make, self.topology)
@@ -166,6 +174,12 @@ class TimerSearch:
             for at in range(0, len(results), seeds)
         ]
         return [compared(candidate, ours, runs[0]) for candidate, ours in zip(unique, runs, strict=True)]
+
+
+def _best(scores: Sequence[Score], candidates: Sequence[Candidate], number: int) -> list[Candidate]:
+    """Return the candidates of the best scores, the best first."""
+    ranked = sorted((score for score in scores if score.candidate in set(candidates)), key=lambda score: score.value)
+    return [score.candidate for score in ranked[:number]]
 
 
 def front(scores: Sequence[Score]) -> list[Score]:

@@ -161,7 +161,7 @@ def test_the_least_cache_is_the_shortest_before_it_gets_worse() -> None:
         ([(80, 1.0), (40, 0.99)], 40),
         ([], 0),
     ):
-        found = SearchResult(file, file, [], [], [], [score_of_cache(*one) for one in scored])
+        found = SearchResult(file, file, file, [], [], [], [score_of_cache(*one) for one in scored])
         assert found.least_cache == least * MILLISECOND
 
 
@@ -170,8 +170,8 @@ def test_tune_writes_sufficient_caches_with_a_margin() -> None:
     without = HALL.read_text().replace("cache = {", "# cache = {")
     free = loads(without)
     file = Score(Candidate(), outcome(1, 1), 1.0, 4)
-    enough = SearchResult(file, file, [], [], [], [score_of_cache(900, 1.0), score_of_cache(450, 2.0)])
-    nothing = SearchResult(file, file, [], [], [], [])
+    enough = SearchResult(file, file, file, [], [], [], [score_of_cache(900, 1.0), score_of_cache(450, 2.0)])
+    nothing = SearchResult(file, file, file, [], [], [], [])
     candidate, why = with_caches(enough, free)
     assert candidate.overrides == (("hall", (("cache_secs", 3600 * MILLISECOND),)),)
     assert "4 times the sufficient time" in why["hall", "cache_secs"]

@@ -159,11 +159,11 @@ def test_chosen_candidate_off_the_front_says_why() -> None:
     best = Score(Candidate(cache_secs=1), measures(50, 2, 0.05), 0.7, 40)
     lucky = Score(Candidate(cache_secs=2), measures(20, 1.9), 0.4, 2)
     faster = Score(Candidate(cache_secs=3), measures(45, 1.9, 0.4), 0.8, 40)
-    alone = SearchResult(file, best, [best], [lucky, best], [], [])
+    alone = SearchResult(file, best, best, [best], [lucky, best], [], [])
     assert front_line(alone) == (
         "chosen: no finalist repairs faster with less traffic over 40 runs; points before it rest on 2 runs or a few more"
     )
-    beaten = SearchResult(file, best, [best, faster], [lucky], [], [])
+    beaten = SearchResult(file, best, best, [best, faster], [lucky], [], [])
     assert front_line(beaten) == (
         "chosen by its score of 0.70: the finalist before it has 0.80, with a mean wait of 22.5 instead of 25.0 ms and "
         "0.400 instead of 0.050 NAKs at the source"
