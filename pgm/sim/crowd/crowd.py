@@ -174,7 +174,7 @@ class Crowd:
         rows, losers = self._losses.take(train.count)
         at = 0
         data: list[_Piece] = []  # consecutive data of one type, which a core takes as one item
-        for item in train.parse_untrusted()[0]:
+        for item in train.parse_runs_untrusted()[0]:
             count = item.count if isinstance(item, Data) else item.packets
             lost_rows, lost_by = rows, losers
             if count < train.count:
@@ -386,9 +386,12 @@ class Crowd:
             return
         newest = int(self._end.max())
         sqns = np.array([unwrap(sqn, newest) for sqn in ncf.sqns], np.int64)
-        self._reveal(min(int(sqns.max()) + 1, newest), lost_by, now_ns)
+        lists = sqns.reshape(ncf.packets, -1)
+        for packet in reversed(range(len(lists))):  # the newest first, for one gap at each member
+            lost = lost_by if len(lists) == 1 else lost_by[lost_rows == packet]
+            self._reveal(min(int(lists[packet].max()) + 1, newest), lost, now_ns)
         missing = self._missing
-        heard = self._heard_rows(sqns, lost_by)
+        heard = self._heard_rows(lists, lost_rows, lost_by)
         if not len(heard):
             return
         asked = heard[missing.is_asked[heard]]
@@ -418,13 +421,18 @@ class Crowd:
             self._ncf.answered(members, took, no)
             rows = np.delete(rows, at) if len(at) < len(rows) else rows[:0]
 
-    def _heard_rows(self, sqns: Times, lost_by: Members) -> Rows:
-        """Return the rows of some sqns, without members that lost the packet."""
+    def _heard_rows(self, lists: Times, lost_rows: Rows, lost_by: Members) -> Rows:
+        """Return the rows of the sqns of some packets, without those that a member lost."""
         missing = self._missing
-        is_named = missing.sqn == sqns[0] if len(sqns) == 1 else (missing.sqn == sqns[:, None]).any(axis=0)
-        heard: Rows = is_named.nonzero()[0]
+        if len(lists) > 1:
+            heard: Rows = np.isin(missing.sqn, lists).nonzero()[0]
+            packets = np.searchsorted(lists[:, 0], missing.sqn[heard], "right") - 1
+            lost = np.isin(missing.member[heard] * len(lists) + packets, lost_by * len(lists) + lost_rows)
+            return heard[~lost]
+        is_named = missing.sqn == lists[0, 0] if lists.size == 1 else (missing.sqn == lists[0][:, None]).any(axis=0)
+        heard = is_named.nonzero()[0]
         if not len(lost_by) or not len(heard):
-            return heard  # a run of several lists is taken as one packet, which repeats rarely need
+            return heard
         self._flags[lost_by] = True
         kept: Rows = heard[~self._flags[missing.member[heard]]]
         self._flags[lost_by] = False
@@ -488,10 +496,17 @@ class Crowd:
         missing.join(ready)
         for member in sorted(set(members.tolist())):
             sqns = sorted(missing.sqn[ready[members == member]].tolist())
+            if missing.has_outstanding(member, self.plan.plan.parameters.nak_max_outstanding):
+                self._fail("a member has more requests in flight than nak_max_outstanding")
             counters.nak_sqns += len(sqns)
-            for at in range(0, len(sqns), LIST_SQNS):
-                counters.nak_packets += 1
-                self._send(member, self._nak(session, sqns[at : at + LIST_SQNS]), now_ns)
+            naks = [self._nak(session, sqns[at : at + LIST_SQNS]) for at in range(0, len(sqns), LIST_SQNS)]
+            counters.nak_packets += len(naks)
+            full = len(sqns) // LIST_SQNS
+            if full > 1:  # a core sends several full lists as one train
+                naks[:full] = [b"".join(naks[:full])]
+                self._send(member, naks.pop(0), now_ns, full)
+            for nak in naks:
+                self._send(member, nak, now_ns)
         self._context.log.last_activity_ns = now_ns
 
     def _nak(self, session: _Session, sqns: list[int]) -> bytes:
@@ -502,12 +517,12 @@ class Crowd:
         tsi, data_port, path_nla, group_nla = fields
         return encode(Nak(tsi=tsi, data_port=data_port, sqn=wire_sqns[0], source_nla=path_nla, group_nla=group_nla))
 
-    def _send(self, member: int, packet: bytes, now_ns: int) -> None:
+    def _send(self, member: int, packets: bytes, now_ns: int, count: int = 1) -> None:
         segment = self._segment_of(member)
         sender = _Member(self, self.plan.name_of(member))
         attachment = Attachment(sender, segment, self._egress, self.attachment.ingress)
-        parent, train = self._parents[0], Train.of(packet)
-        self._context.log.add_send(self.name, control(segment, packet, to=parent), train)
+        parent, train = self._parents[0], Train.of(packets, len(packets) // count)
+        self._context.log.add_send(self.name, control(segment, packets, to=parent), train)
         self._context.network.leave(attachment, parent, train, now_ns)
 
     # Account

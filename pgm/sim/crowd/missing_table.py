@@ -73,6 +73,12 @@ class MissingTable:
         idle: Rows = members[self._rows_of[members] == 0]
         return idle
 
+    def has_outstanding(self, member: int, more_than: int) -> bool:
+        """Return whether a member has requested more sqns than a number, and may still get them."""
+        if self._rows_of[member] <= more_than:
+            return False
+        return bool(((self.member == member) & (self.state != BACK_OFF)).sum() > more_than)
+
     def join(self, rows: Rows) -> None:
         """Join adjacent sqns of a member, all in one state with one deadline, as `Recovery` joins its ranges."""
         self._joins += 1

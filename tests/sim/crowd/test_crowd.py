@@ -15,8 +15,9 @@ from pgm.errors import UsageError
 from pgm.impairments import Impairment, Injector
 from pgm.sim.crowd.losses import CrowdLosses
 from pgm.sim.crowd.timeouts import CrowdTimeouts
+from pgm.sim.faults import Fault
 from pgm.sim.invariant_broken import InvariantBroken
-from pgm.sim.load import Load
+from pgm.sim.load import Load, NetworkConditions
 from pgm.sim.node import SimulatedNode
 from pgm.sim.parts.part import Part, Window
 from pgm.sim.parts.windows import LocalLink
@@ -63,20 +64,20 @@ def test_timeouts_are_those_of_the_core() -> None:
         assert crowd.ivl(all_members).tolist() == [core.ivl_ns for core in cores]
 
 
-def _part(file: Path, real: int | None, load: Load, seed: int = 1) -> Part:
+def _part(file: Path, real: int | None, load: Load, *faults: Fault) -> Part:
     """Return a whole tree: with production cores alone, or with `real` of each pattern and a model of the others."""
     topology = load_checked(file)
     plans, rest = (plan_all(topology), []) if real is None else plan_some(topology, {}, real)
     plans = {name: with_losses(plan, None, 0.004) for name, plan in plans.items()}
-    return Part(whole_tree(plans, build_core, seed, load, rest=rest), [])
+    return Part(whole_tree(plans, build_core, 1, load, NetworkConditions(faults=faults), rest=rest), [])
 
 
-def _relay_of_both(file: Path, relay: str, load: Load, until_ns: int, seed: int = 1) -> SimulatedNode:
+def _relay_of_both(file: Path, relay: str, load: Load, until_ns: int, *faults: Fault) -> SimulatedNode:
     """Run a tree of cores beside one with models. Return a relay above cores, after all elements have sent the same.
 
     An element does the same if each NAK of the model leaves at the instant of that receiver's core, with the same sqns.
     """
-    real, modelled = (_part(file, number, load, seed) for number in (None, 1))
+    real, modelled = (_part(file, number, load, *faults) for number in (None, 1))
     for part in (real, modelled):
         part.run(Window(until_ns))
     sent = [
@@ -113,6 +114,28 @@ def test_models_and_cores_measure_the_same_answers(tmp_path: Path, least: str) -
     load = Load(messages=10_000, size=200, rate=20_000)
     relay = _relay_of_both(file, "relay-1", load, SECOND + 60 * MILLISECOND)
     assert relay.total("nak_packets_in") > 100
+
+
+_OUTAGE = Fault("deafen", "relay-1", SECOND + 10 * MILLISECOND, 10 * MILLISECOND)
+
+
+@pytest.mark.parametrize("role", ["aggregator", "repairer"])
+def test_models_and_cores_repair_an_outage_by_the_same_trains(tmp_path: Path, role: str) -> None:
+    """NAKs and NCFs for 200 packets are trains of full lists. Members ask a repairer, and an aggregator asks first."""
+    file = tmp_path / "tree.toml"
+    file.write_text(_tree_with_short_waits("1700us").replace("aggregator", role))
+    load = Load(messages=10_000, size=200, rate=20_000)
+    relay = _relay_of_both(file, "relay-1", load, SECOND + 60 * MILLISECOND, _OUTAGE)
+    assert relay.total("nak_packets_in") > 100
+
+
+def test_a_model_refuses_more_requests_than_a_core_has_in_flight(tmp_path: Path) -> None:
+    file = tmp_path / "tree.toml"
+    tree = _tree_with_short_waits("1700us").replace("aggregator", "repairer")
+    file.write_text(tree.replace("{ nak_rpt", "{ nak_max_outstanding = 100, nak_rpt"))
+    part = _part(file, 1, Load(messages=10_000, size=200, rate=20_000), _OUTAGE)
+    with pytest.raises(InvariantBroken, match="more requests in flight than nak_max_outstanding"):
+        part.run(Window(SECOND + 60 * MILLISECOND))
 
 
 def test_models_and_cores_hasten_when_the_source_closes(tmp_path: Path) -> None:
