@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from deploy.tune.command import shapes_of
 from deploy.tune.place import SEARCH_DRAWS, LocalRuns, PlaceResult, PlaceSearch, proved
-from deploy.tune.score import Score
+from deploy.tune.score import Score, spelled
 from deploy.tune.trial import TrialSetting
 from pgm.prediction.delays import delays_of
 from pgm.prediction.predict import Conditions, Offer
@@ -80,7 +80,7 @@ def _named(place: tuple[str, ...]) -> str:
 
 def _cells(score: Score) -> str:
     run = score.outcome
-    return f"{run.mean_ms:.1f} ms | {run.p99_ms:.0f} ms | {run.traffic:.2f} | {run.source_naks:.3f} | " + (f"{score}")
+    return f"{run.mean_ms:.1f} ms | {run.p99_ms:.0f} ms | {run.traffic:.2f} | {run.source_naks:.3f} | {spelled(score.value)}"
 
 
 def main() -> int:

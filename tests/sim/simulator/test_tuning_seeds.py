@@ -8,7 +8,7 @@ from tests.sim.figures.tuning_seeds import agree, behind_relay, overlaps, repeat
 
 
 def test_tune_two_seeds_agree_within_their_intervals() -> None:
-    case = attrs.evolve(behind_relay(), messages=40)
+    case = attrs.evolve(behind_relay(), messages=25)
     found = [searched(case, seed, 100) for seed in (1, 2)]
     again = repeated(case, [one.best.candidate for one in found], 12)
     assert agree(*found)
