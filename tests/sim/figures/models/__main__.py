@@ -1,7 +1,7 @@
 """Tables and pictures of docs/internals/models.md, and the savings of docs/guide/parity.md.
 
 `python -m tests.sim.figures.models` prints all tables. With `--write` it also pastes them into the pages, and draws the
-pictures. `python -m tests.sim.figures.models parity` runs one part. All parts take some six minutes of a core.
+pictures. `python -m tests.sim.figures.models parity` runs one part. All parts take some eleven minutes of a core.
 """
 
 from __future__ import annotations

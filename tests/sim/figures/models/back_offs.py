@@ -32,10 +32,10 @@ SEGMENTS = (
     (100, 400, "exponential", True),
     (100, 400, "exponential", False),
     (1000, 5, "uniform", True),
-    (1000, 50, "exponential", True),
+    (1000, 300, "exponential", True),
     (1000, 20, "exponential", False),
     (10_000, 2, "uniform", True),
-    (10_000, 10, "exponential", True),
+    (10_000, 100, "exponential", True),
 )
 
 
