@@ -133,7 +133,10 @@ def _wait(query: Any) -> None:
             pass
         query.stop()
         if not is_over.is_set() and query.exception() is not None:
-            raise ProcessError(f"the query ended: {str(query.exception()).strip().splitlines()[0]}")
+            raise ProcessError(
+                f"the query ended: {str(query.exception()).strip().splitlines()[0]}",
+                remedy="start the command again: it continues, and each event counts once",
+            )
     finally:
         for number, handler in former.items():
             signal.signal(number, handler)

@@ -103,6 +103,7 @@ def test_help_without_a_command_shows_the_overview() -> None:
         "docs/reference/topology.md",
         "docs/guide/tuning.md",
         "docs/guide/simulator.md",
+        "docs/guide/predict.md",
     ],
 )
 def test_help_commands_in_the_documents_are_valid(page: str) -> None:

@@ -131,9 +131,8 @@ def run(given: argparse.Namespace) -> int:
     else:
         for row in rows:
             whole = "all states within the bounds" if row["is_complete"] else "not all states"
-            print(
-                f"{row['setup']}: {row['states']} states ({whole}), {len(row['faults'])} faults, {row['cpu_s']} s of CPU"
-            )
+            faults = f"{len(row['faults'])} {'fault' if len(row['faults']) == 1 else 'faults'}"
+            print(f"{row['setup']}: {row['states']} states ({whole}), {faults}, {row['cpu_s']} s of CPU")
     return 1 if any(row["faults"] for row in rows) else 0
 
 

@@ -54,7 +54,7 @@ def test_fault_in_a_core_is_found_and_written_as_test(mutation, tmp_path, capsys
     finally:
         forget_trees()
     [path] = tmp_path.iterdir()
-    assert "1 faults" in capsys.readouterr().out
+    assert "1 fault," in capsys.readouterr().out
     names: dict[str, object] = {}
     exec(compile(path.read_text(), str(path), "exec"), names)  # as pytest imports it
     [test] = [value for name, value in names.items() if name.startswith("test_")]

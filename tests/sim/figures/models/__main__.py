@@ -59,7 +59,7 @@ def _savings() -> None:
 
 def main() -> int:
     """Run the parts. Return 1 if a row differs from its formula by more than 5 % without a cause."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser("python -m tests.sim.figures.models", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"one of {', '.join(PARTS)}; all by default")
     parser.add_argument("--write", action="store_true", help="write tables and pictures into docs")
     given = parser.parse_args()
