@@ -289,7 +289,7 @@ def test_the_command_tunes_with_the_losses_of_telemetry(tmp_path: Path) -> None:
         observation=Observation(telemetry=str(tmp_path / "events")),
     )
     out = tmp_path / "tuned.toml"
-    words = ["--telemetry", tmp_path / "events", "--runs", "100", "--messages", str(ENOUGH), "--count", "device-*=3"]
+    words = ["--telemetry", tmp_path / "events", "--runs", "200", "--messages", str(ENOUGH), "--count", "device-*=3"]
     done = invoked("tune", HALL, *words, "--out", out, "--json")
     assert done.code == 0, done
     documented("tune", done.json)
