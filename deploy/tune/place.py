@@ -1,6 +1,6 @@
 """Places of additional repairers: a search by formulas, and its proof by simulations.
 
-Few placements are all computed. Of many, a greedy search adds the best repairer to those chosen before, and exchanges then move
+Few placements are all computed. A greedy search of many placements adds the best repairer to those chosen before. Exchanges then move
 single repairers as long as the score falls. The best placements, an even spread and the file itself are simulated with the same seeds.
 """
 
