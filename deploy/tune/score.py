@@ -150,7 +150,11 @@ def _half_width(effects: Sequence[float]) -> float:
 
 
 def _student(freedom: int) -> float:
-    """Return the quantile of Student's distribution for `_CONFIDENCE`, by the expansion of Cornish and Fisher."""
+    """Return the quantile of Student's distribution for `_CONFIDENCE`, by the expansion of Cornish and Fisher.
+
+    The value is too small by 24 % for one degree of freedom, 3 % for two, 0.7 % for three, and 0.1 % at most from five on. scipy
+    would be exact, but is no dependency of the command.
+    """
     z = statistics.NormalDist().inv_cdf((1 + _CONFIDENCE) / 2)
     third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3)
     return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2) + third

@@ -2,7 +2,7 @@
 
 A core is a graph of plain objects, so pickle saves it. Three things need care. Packets lie in chunks of memory that
 many runs share, and cores join runs that are adjacent in memory: arrays are therefore saved as views of blocks, and
-overlapping views share their block again. Of a chunk only the octets of packets are saved: the others may be anything that
+overlapping views share their block again. Only the octets of packets are saved of a chunk: the others may be anything that
 the process had in its memory before. Objects of the application or of the operating system lie outside of the
 cores, and are saved as names. Keys refuse to be pickled.
 

@@ -209,7 +209,7 @@ def _why_kept(plan: NodePlan, key: str, before: Any, after: Any) -> str:
 
 
 def _spelled(old: Any, new: Any) -> tuple[str, str]:
-    """Return two values as text. Of two sets only the members that differ are named."""
+    """Return two values as text. Only the members of two sets that differ are named."""
     if isinstance(old, frozenset) and isinstance(new, frozenset):
         return joined(sorted(map(str, old - new))), joined(sorted(map(str, new - old)))
     return _text(old), _text(new)
